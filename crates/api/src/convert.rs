@@ -1,0 +1,1 @@
+//! Between versions of a built-in kind.

@@ -1,0 +1,1 @@
+//! CustomResourceDefinitions: compiling, pruning, defaulting, validating.

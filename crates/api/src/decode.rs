@@ -1,0 +1,1 @@
+//! From a request body to a value, as strictly as the client asks.

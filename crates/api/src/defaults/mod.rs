@@ -1,0 +1,1 @@
+//! Upstream's defaults for built-in kinds.

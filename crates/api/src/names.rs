@@ -1,0 +1,1 @@
+//! Names and labels: what may be called how.

@@ -1,0 +1,1 @@
+//! Kubernetes protobuf, transcoded by the schema.

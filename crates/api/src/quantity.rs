@@ -1,0 +1,1 @@
+//! `resource.Quantity`: parsing, comparing and the canonical form.

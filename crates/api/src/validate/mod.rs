@@ -1,0 +1,1 @@
+//! Upstream's validation of built-in kinds.
