@@ -2,11 +2,15 @@
 //!
 //! This crate knows nothing of Kubernetes. One trait, several backends, one suite of contract tests for all of them.
 
+mod memory;
+
 use std::{ops::Bound, pin::Pin};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::Stream;
+
+pub use memory::MemoryStore;
 
 /// Grows by one with every commit. All keys of one commit share it. 0 is before the first commit.
 pub type Revision = u64;
@@ -110,9 +114,13 @@ pub enum Error {
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Compares and commits. `Committed` means durable: it survives `kill -9` and power loss.
+    ///
+    /// The first compare that does not hold is the conflict. A commit that changes nothing (no ops, or only deletes of
+    /// what is not there) takes no new revision: it answers `Committed` with the newest one.
     async fn commit(&self, commit: Commit) -> Result<Outcome, Error>;
 
     /// Entries in key order, at most `limit` (0: all), as of `at` (`None`: now, after everything committed before this call).
+    /// An `at` before the oldest kept revision is `Compacted`, one behind the newest is `Future`.
     async fn range(&self, range: Range, limit: usize, at: Option<Revision>) -> Result<Page, Error>;
 
     async fn get(&self, key: &str) -> Result<Option<Entry>, Error> {
@@ -124,10 +132,12 @@ pub trait Store: Send + Sync + 'static {
     async fn revision(&self) -> Result<Revision, Error>;
 
     /// Every commit after `after` that touches the range, in order, none missing and none twice, past ones first.
-    /// Ends with `Compacted` when the reader asks for, or has fallen behind to, what is no longer kept.
+    /// Ends with `Compacted` when the reader asks for, or has fallen behind to, what is no longer kept: an `after` before
+    /// the oldest kept revision. An `after` behind the newest is `Future`. Ends with `Closed` when the store is closed.
     async fn watch(&self, range: Range, after: Revision) -> Result<Watch, Error>;
 
     /// Forgets history before `revision`: ranges and watches from before it answer `Compacted`. Current values stay.
+    /// Compacting again to the same or an earlier one does nothing; one behind the newest is `Future`.
     async fn compact(&self, revision: Revision) -> Result<(), Error>;
 
     /// The oldest revision that `range` can still show.
@@ -137,6 +147,30 @@ pub trait Store: Send + Sync + 'static {
     async fn close(&self);
 }
 
+impl Commit {
+    /// The ops in the order of their keys, which is the order of a batch; of several ops on one key the last one stays.
+    pub(crate) fn sorted_ops(&mut self) -> Vec<Op> {
+        let mut ops = std::mem::take(&mut self.ops);
+        ops.sort_by(|a, b| a.key().cmp(b.key()));
+        ops.dedup_by(|later, kept| {
+            let same = later.key() == kept.key();
+            if same {
+                std::mem::swap(later, kept);
+            }
+            same
+        });
+        ops
+    }
+}
+
+impl Op {
+    pub fn key(&self) -> &str {
+        match self {
+            Self::Put { key, .. } | Self::Delete { key } => key,
+        }
+    }
+}
+
 impl Range {
     pub fn one(key: &str) -> Self {
         Self { start: key.to_owned(), end: format!("{key}\0") }
@@ -144,18 +178,24 @@ impl Range {
 
     /// All keys that begin with `prefix`.
     pub fn prefix(prefix: &str) -> Self {
-        let mut end = prefix.as_bytes().to_vec();
+        // The order of UTF-8 bytes is the order of code points, so the next character makes the next prefix.
+        let mut end = prefix.to_owned();
         while let Some(last) = end.pop() {
-            if last < 0x7f {
-                end.push(last + 1);
+            if let Some(next) = (last..=char::MAX).nth(1) {
+                end.push(next);
                 break;
             }
         }
-        Self { start: prefix.to_owned(), end: String::from_utf8(end).unwrap_or_default() }
+        Self { start: prefix.to_owned(), end }
     }
 
     pub fn all() -> Self {
         Self { start: String::new(), end: String::new() }
+    }
+
+    /// No key can be in it.
+    pub fn is_empty(&self) -> bool {
+        !self.end.is_empty() && self.start >= self.end
     }
 
     pub fn contains(&self, key: &str) -> bool {
