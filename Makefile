@@ -1,0 +1,66 @@
+# Two commands matter: `make up` runs Selvedge, `make test` says whether it works.
+
+CARGO ?= cargo
+# Absolute, as some recipes run elsewhere; one profile (dev) for every test, so that nothing is built twice.
+export CARGO_TARGET_DIR ?= $(CURDIR)/target
+export SELVEDGE_BIN ?= $(CARGO_TARGET_DIR)/debug/selvedge
+RELEASE_BIN := $(CARGO_TARGET_DIR)/release/selvedge
+
+PYTHON := PYTHONPATH=$(CURDIR)/.tools/python PYTHONDONTWRITEBYTECODE=1 python3
+PYTEST := cd tests && $(PYTHON) -m pytest -p no:cacheprovider
+
+.PHONY: help up build tools lint test unit fuzz blackbox torture apiprobe bench bench-quick generate deny clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
+
+up: ## build for release, then run the center with everything embedded
+	$(CARGO) build --release --bin selvedge
+	$(RELEASE_BIN) up
+
+build: ## the binary that the tests drive
+	$(CARGO) build --workspace --bins
+
+tools: ## kubectl, helm, etcd and the Python client into .tools/
+	tools/install
+
+lint: ## formatting and clippy, warnings are errors
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+
+# The last command's closing line is the test runner's, and its exit code is ours.
+test: lint tools unit fuzz build ## everything, as continuous integration runs it
+	$(PYTEST) -q
+
+unit: tools ## unit, property and contract tests
+	ETCD_BIN=$(CURDIR)/.tools/bin/etcd $(CARGO) test --workspace --quiet
+
+fuzz: ## every decoder on mutated input; FUZZ_SECONDS for each (default 2)
+	@if [ -d tests/fuzz ]; then $(CARGO) run --quiet -p selvedge-fuzz -- --seconds $${FUZZ_SECONDS:-2}; fi
+
+blackbox: tools build ## only the tests of the built binary; ARGS goes to pytest
+	$(PYTEST) -q $(ARGS)
+
+torture: tools build ## 200 rounds of writers and kill -9
+	TORTURE_ROUNDS=$${TORTURE_ROUNDS:-200} $(PYTHON) tests/torture.py
+
+apiprobe: build ## compare with recordings of Kubernetes 1.36, by area
+	@$(PYTHON) tests/apiprobe.py
+
+bench: tools ## measure, print the table, write docs/benchmarks.md and its plots
+	$(CARGO) build --release --bin selvedge --bin kbench
+	$(PYTHON) benches/run --selvedge $(RELEASE_BIN) --kbench $(CARGO_TARGET_DIR)/release/kbench
+
+bench-quick: tools ## the same with small numbers, printing only
+	$(CARGO) build --release --bin selvedge --bin kbench
+	$(PYTHON) benches/run --quick --selvedge $(RELEASE_BIN) --kbench $(CARGO_TARGET_DIR)/release/kbench
+
+generate: ## regenerate the table of built-in kinds from the published schemas
+	generate/run
+
+deny: ## licences and advisories of all dependencies
+	$(CARGO) deny check
+
+clean: ## remove what was built and installed
+	$(CARGO) clean
+	rm -rf .tools
