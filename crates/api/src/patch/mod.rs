@@ -1,1 +1,16 @@
-//! JSON patch, merge patch and strategic merge patch.
+//! The three patches of the Kubernetes API: JSON patch (RFC 6902), merge patch (RFC 7386) and strategic merge patch.
+//!
+//! They work on JSON alone. Whether the result decodes and is valid is for the caller to find out.
+
+pub mod go;
+mod json;
+mod merge;
+mod order;
+mod strategic;
+
+pub use json::json;
+pub use merge::merge;
+pub use strategic::strategic;
+
+#[cfg(test)]
+mod tests;
