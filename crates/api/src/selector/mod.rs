@@ -1,1 +1,10 @@
-//! Label and field selectors.
+//! Label and field selectors: upstream's grammars, wordings and matching, over values and straight over JSON text.
+
+pub mod fields;
+mod labels;
+mod parse;
+pub mod scan;
+mod syntax;
+
+pub use fields::FieldSelector;
+pub use labels::{LabelSelector, Operator, Requirement};
