@@ -61,6 +61,11 @@ impl FieldErrorKind {
 }
 
 impl FieldError {
+    /// For values that are not shown as plain JSON: what `value` displays is what is shown.
+    pub fn shown(kind: FieldErrorKind, path: impl Into<String>, value: impl fmt::Display, detail: &str) -> Self {
+        Self::valued(kind, path, value, detail)
+    }
+
     fn valued(kind: FieldErrorKind, path: impl Into<String>, value: impl fmt::Display, detail: &str) -> Self {
         let label = kind.label();
         let message =
@@ -106,11 +111,13 @@ impl FieldError {
     }
 
     pub fn too_long(path: impl Into<String>, max_bytes: usize) -> Self {
-        Self::plain(FieldErrorKind::TooLong, path, &format!("may not be more than {max_bytes} bytes"))
+        let bytes = if max_bytes == 1 { "byte" } else { "bytes" };
+        Self::plain(FieldErrorKind::TooLong, path, &format!("may not be more than {max_bytes} {bytes}"))
     }
 
     pub fn too_many(path: impl Into<String>, actual: usize, max: usize) -> Self {
-        Self::valued(FieldErrorKind::TooMany, path, actual, &format!("must have at most {max} items"))
+        let items = if max == 1 { "item" } else { "items" };
+        Self::valued(FieldErrorKind::TooMany, path, actual, &format!("must have at most {max} {items}"))
     }
 
     pub fn internal(path: impl Into<String>, detail: &str) -> Self {

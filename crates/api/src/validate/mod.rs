@@ -1,1 +1,128 @@
-//! Upstream's validation of built-in kinds.
+//! The value rules of built-in kinds: what is refused, and with which words.
+//!
+//! [`create`] and [`update`] run everything upstream runs, in its order, with its repetitions: the rules of the kind and
+//! those that hold for every object. Custom resources use [`metadata_create`] and [`metadata_update`], and have their
+//! own rules in [`crate::crd`]. Objects come decoded and defaulted; whatever else they are, nothing here panics.
+
+mod amount;
+mod config;
+mod meta;
+mod node;
+mod rbac;
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+
+use crate::catalogue::Resource;
+use crate::field::FieldErrors;
+use crate::names::NameRule;
+use node::{Ctx, Node};
+
+/// What is checked of a kind beyond what holds for all.
+struct Rules {
+    name: NameRule,
+    /// Everything but the metadata.
+    create: fn(Node<'_>),
+    /// What the kind says about an update, after the check of the metadata.
+    update: fn(Node<'_>, Node<'_>),
+    /// The same for `/status`.
+    status: fn(Node<'_>, Node<'_>),
+    /// Whether an update checks the new metadata as a creation does.
+    meta_again: bool,
+}
+
+impl Rules {
+    const fn new(create: fn(Node<'_>)) -> Self {
+        Self { name: NameRule::Subdomain, create, update: |_, _| {}, status: |_, _| {}, meta_again: false }
+    }
+
+    /// An update is checked as a creation is.
+    const fn again(mut self, update: fn(Node<'_>, Node<'_>)) -> Self {
+        self.update = update;
+        self.meta_again = true;
+        self
+    }
+
+    const fn updated(mut self, update: fn(Node<'_>, Node<'_>)) -> Self {
+        self.update = update;
+        self
+    }
+
+    const fn status(mut self, status: fn(Node<'_>, Node<'_>)) -> Self {
+        self.status = status;
+        self
+    }
+
+    const fn named(mut self, rule: NameRule) -> Self {
+        self.name = rule;
+        self
+    }
+}
+
+fn rules(group: &str, kind: &str) -> Rules {
+    match (group, kind) {
+        ("", "ConfigMap") => Rules::new(config::config_map).again(config::config_map_update),
+        ("", "Secret") => Rules::new(config::secret).again(config::secret_update),
+        ("", "ServiceAccount") => Rules::new(|_| {}).again(|_, _| {}),
+        ("", "Namespace") => Rules::new(config::namespace).named(NameRule::Label).status(config::namespace_status),
+        ("rbac.authorization.k8s.io", kind) => rbac::rules(kind),
+        _ => Rules::new(|_| {}),
+    }
+}
+
+/// Metadata of a new object, by the rule for its kind's names.
+pub fn metadata_create(resource: &Resource, obj: &Value) -> FieldErrors {
+    let ctx = Ctx::default();
+    let rule = name_rule(resource);
+    meta::object_meta(ctx.root(obj).get("metadata"), resource.namespaced, &meta::by(rule));
+    ctx.take()
+}
+
+/// Metadata of a changed object against the old one.
+pub fn metadata_update(new: &Value, old: &Value) -> FieldErrors {
+    let ctx = Ctx::default();
+    meta::object_meta_update(ctx.root(new).get("metadata"), ctx.root(old).get("metadata"));
+    ctx.take()
+}
+
+/// How objects of this resource may be named.
+pub fn name_rule(resource: &Resource) -> NameRule {
+    rules(&resource.group, &resource.kind).name
+}
+
+/// Everything that is wrong with a new object of a built-in kind.
+pub fn create(resource: &Resource, obj: &Value) -> FieldErrors {
+    let ctx = Ctx::default();
+    let root = ctx.root(obj);
+    let rules = rules(&resource.group, &resource.kind);
+    meta::built_in(root.get("metadata"), resource.namespaced, &meta::by(rules.name));
+    (rules.create)(root);
+    if root.errors() == 0 {
+        meta::object_meta(root.get("metadata"), resource.namespaced, &meta::by(NameRule::PathSegment));
+    }
+    ctx.take()
+}
+
+/// Everything that is wrong with a change, of the object itself (`subresource` is empty) or through a subresource.
+pub fn update(resource: &Resource, subresource: &str, new: &Value, old: &Value) -> FieldErrors {
+    let ctx = Ctx::default();
+    let (root, old) = (ctx.root(new), ctx.root(old));
+    let rules = rules(&resource.group, &resource.kind);
+    let (metadata, old_metadata) = (root.get("metadata"), old.get("metadata"));
+    meta::object_meta(metadata, resource.namespaced, &meta::by(NameRule::PathSegment));
+    meta::object_meta_update(metadata, old_metadata);
+    meta::built_in_update(metadata, old_metadata);
+    match subresource {
+        "status" => (rules.status)(root, old),
+        "finalize" if &*resource.kind == "Namespace" => config::namespace_finalize(root),
+        _ => {
+            (rules.update)(root, old);
+            if rules.meta_again {
+                meta::built_in(metadata, resource.namespaced, &meta::by(rules.name));
+                (rules.create)(root);
+            }
+        }
+    }
+    ctx.take()
+}
