@@ -1,1 +1,35 @@
-//! CustomResourceDefinitions: compiling, pruning, defaulting, validating.
+//! CustomResourceDefinitions: what one definition says, compiled once, and what is done with it.
+//!
+//! * [`validate_definition`] refuses a bad definition, [`prepare`] and [`accept`] write its status.
+//! * [`Definition::compile`] turns an accepted one into [`Version`]s, each with its structure (for server-side apply and
+//!   decoding) and its tree of value rules.
+//! * A [`Version`] prunes, defaults and validates objects, and reads and writes their scale.
+//!
+//! The way of an object, as upstream goes it: a request's body is pruned and defaulted by the version of the request,
+//! converted to the storage version ([`Definition::relabel`] when the strategy is `None`, which prunes again) and stored.
+//! What comes from the store is defaulted by the storage version and then converted, and pruned, to the version asked
+//! for: defaults of a version that is not the storage version never reach objects that are only read through it.
+
+mod accept;
+mod conversion;
+mod correlate;
+mod defaulting;
+mod definition;
+mod dns;
+mod formats;
+mod go;
+mod lists;
+mod metadata;
+mod node;
+mod prune;
+mod publish;
+mod scale;
+mod structure;
+mod values;
+
+#[cfg(test)]
+mod tests;
+
+pub use accept::{accept, prepare, terminating};
+pub use conversion::{conversion_review, converted};
+pub use definition::{Conversion, Definition, Names, Scale, Strategy, Subresources, Version};

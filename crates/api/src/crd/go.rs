@@ -1,0 +1,43 @@
+//! Values as Go prints them in messages.
+
+use serde_json::{Number, Value};
+
+/// A float as Go's `%v` writes it.
+pub(crate) fn float(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let magnitude = value.abs();
+    if (1e-4..1e21).contains(&magnitude) {
+        return format!("{value}");
+    }
+    let text = format!("{value:e}");
+    let Some((mantissa, exponent)) = text.split_once('e') else { return text };
+    let (sign, digits) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
+    format!("{mantissa}e{sign}{digits:0>2}")
+}
+
+pub(crate) fn number(value: &Number) -> String {
+    if let Some(integer) = value.as_i64() {
+        return integer.to_string();
+    }
+    value.as_u64().map_or_else(|| float(value.as_f64().unwrap_or(f64::NAN)), |unsigned| unsigned.to_string())
+}
+
+/// A text in double quotes as Go's `%q` writes it.
+pub(crate) fn quoted(text: &str) -> String {
+    Value::String(text.to_owned()).to_string()
+}
+
+/// Whole floats as integers, all the way down: Go has no other way to print them.
+pub(crate) fn printable(value: &Value) -> Value {
+    match value {
+        Value::Number(n) if n.is_f64() => match n.as_f64() {
+            Some(f) if f.fract() == 0.0 && f.abs() < 9e15 => Value::from(f as i64),
+            _ => value.clone(),
+        },
+        Value::Array(list) => list.iter().map(printable).collect(),
+        Value::Object(map) => map.iter().map(|(k, v)| (k.clone(), printable(v))).collect(),
+        _ => value.clone(),
+    }
+}

@@ -1,0 +1,201 @@
+//! A version's schema as OpenAPI documents show it.
+
+use serde_json::{Map, Value, json};
+
+use super::definition::{Definition, Version};
+use super::node::text;
+
+const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. Servers should \
+    convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: \
+    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources";
+const KIND: &str = "Kind is a string value representing the REST resource this object represents. Servers may infer this \
+    from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: \
+    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
+const METADATA: &str = "Standard object's metadata. More info: \
+    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
+const LIST_METADATA: &str = "Standard list metadata. More info: \
+    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Dialect {
+    V2,
+    V3,
+}
+
+impl Dialect {
+    fn reference(self, name: &str) -> Value {
+        match self {
+            Self::V2 => json!({ "$ref": format!("#/definitions/{name}") }),
+            Self::V3 => json!({ "allOf": [{ "$ref": format!("#/components/schemas/{name}") }] }),
+        }
+    }
+
+    fn described(self, name: &str, description: &str) -> Value {
+        let mut value = self.reference(name);
+        value["description"] = description.into();
+        value
+    }
+}
+
+impl Definition {
+    /// The name of a version's schema in OpenAPI: `com.example.v1.Gadget`.
+    pub fn model_name(&self, version: &str, kind: &str) -> String {
+        let mut parts: Vec<&str> = self.group.split('.').collect();
+        parts.reverse();
+        format!("{}.{version}.{kind}", parts.join("."))
+    }
+
+    /// The schemas that OpenAPI v3 has of a version, by name: the object's and its list's.
+    pub fn openapi_v3(&self, version: &Version) -> Vec<(String, Value)> {
+        self.models(version, Dialect::V3)
+    }
+
+    /// The same for OpenAPI v2, which has fewer words.
+    pub fn openapi_v2(&self, version: &Version) -> Vec<(String, Value)> {
+        self.models(version, Dialect::V2)
+    }
+
+    /// The object's schema alone, as OpenAPI v3 has it.
+    pub fn openapi_schema(&self, version: &Version) -> Value {
+        self.object_model(version, Dialect::V3)
+    }
+
+    fn models(&self, version: &Version, dialect: Dialect) -> Vec<(String, Value)> {
+        let name = self.model_name(&version.name, &self.names.kind);
+        let list = self.list_model(version, &name, dialect);
+        let list_name = self.model_name(&version.name, &self.names.list_kind);
+        vec![(name, self.object_model(version, dialect)), (list_name, list)]
+    }
+
+    fn object_model(&self, version: &Version, dialect: Dialect) -> Value {
+        let bare = dialect == Dialect::V2 && version.root.preserve_unknown;
+        let mut model = match version.raw.as_object() {
+            Some(raw) if !bare => published(raw, dialect),
+            _ => Map::from_iter([("type".to_owned(), json!("object"))]),
+        };
+        if !bare && version.raw.is_object() {
+            add_object_fields(&mut model, dialect);
+        }
+        self.finish(model, version, &self.names.kind)
+    }
+
+    fn list_model(&self, version: &Version, item: &str, dialect: Dialect) -> Value {
+        let plural = &self.names.plural;
+        let items = json!({
+            "type": "array", "items": dialect.reference(item),
+            "description": format!("List of {plural}. More info: \
+                https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"),
+        });
+        let meta = dialect.described("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta", LIST_METADATA);
+        let mut fields = Map::from_iter([("items".to_owned(), items), ("metadata".to_owned(), meta)]);
+        add_type_meta(&mut fields);
+        let description = format!("{} is a list of {}", self.names.list_kind, self.names.kind);
+        let model = Map::from_iter([
+            ("type".to_owned(), json!("object")),
+            ("description".to_owned(), description.into()),
+            ("required".to_owned(), json!(["items"])),
+            ("properties".to_owned(), Value::Object(fields)),
+        ]);
+        self.finish(model, version, &self.names.list_kind)
+    }
+
+    fn finish(&self, mut model: Map<String, Value>, version: &Version, kind: &str) -> Value {
+        let gvk = json!([{ "group": self.group, "version": version.name, "kind": kind }]);
+        model.insert("x-kubernetes-group-version-kind".to_owned(), gvk);
+        if !version.selectable_fields.is_empty() {
+            let fields: Vec<Value> = version
+                .selectable_fields
+                .iter()
+                .map(|path| json!({ "fieldPath": path.trim_start_matches('.') }))
+                .collect();
+            model.insert("x-kubernetes-selectable-fields".to_owned(), fields.into());
+        }
+        Value::Object(model)
+    }
+}
+
+/// Adds the fields of every object, over whatever the definition says of them.
+fn add_object_fields(model: &mut Map<String, Value>, dialect: Dialect) {
+    let mut fields = match model.remove("properties") {
+        Some(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    };
+    let meta = dialect.described("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", METADATA);
+    fields.insert("metadata".to_owned(), meta);
+    add_type_meta(&mut fields);
+    model.insert("properties".to_owned(), Value::Object(fields));
+}
+
+fn add_type_meta(properties: &mut Map<String, Value>) {
+    properties.insert("apiVersion".to_owned(), json!({ "type": "string", "description": API_VERSION }));
+    properties.insert("kind".to_owned(), json!({ "type": "string", "description": KIND }));
+}
+
+/// What v2 cannot say is left out of it, with everything that hangs on it.
+const NOT_IN_V2: &[&str] = &["nullable", "allOf", "anyOf", "oneOf", "not"];
+
+fn published(raw: &Map<String, Value>, dialect: Dialect) -> Map<String, Value> {
+    let flag = |key: &str| raw.get(key).and_then(Value::as_bool).unwrap_or(false);
+    let mut model = Map::new();
+    for (key, value) in raw {
+        if dialect == Dialect::V2 && NOT_IN_V2.contains(&key.as_str()) {
+            continue;
+        }
+        let value = match (key.as_str(), value) {
+            ("properties", Value::Object(map)) => {
+                map.iter().map(|(name, schema)| (name.clone(), published_value(schema, dialect))).collect()
+            }
+            ("items" | "additionalProperties", schema @ Value::Object(_)) => published_value(schema, dialect),
+            _ => value.clone(),
+        };
+        model.insert(key.clone(), value);
+    }
+    if dialect == Dialect::V2 {
+        fit_v2(&mut model, flag("nullable"), flag("x-kubernetes-preserve-unknown-fields"));
+    } else if flag("x-kubernetes-int-or-string") && text(raw, "type").is_empty() && !raw.contains_key("anyOf") {
+        let has = raw.get("allOf").and_then(|all| all.pointer("/0/anyOf")).is_some();
+        if !has {
+            model.insert("anyOf".to_owned(), json!([{ "type": "integer" }, { "type": "string" }]));
+        }
+    }
+    if flag("x-kubernetes-embedded-resource")
+        && !(dialect == Dialect::V2 && flag("x-kubernetes-preserve-unknown-fields"))
+    {
+        embed(&mut model, dialect);
+    }
+    model
+}
+
+fn published_value(schema: &Value, dialect: Dialect) -> Value {
+    schema.as_object().map_or_else(|| schema.clone(), |map| Value::Object(published(map, dialect)))
+}
+
+/// OpenAPI v2 clients check values by these schemas, so what they cannot know must not look forbidden to them.
+fn fit_v2(model: &mut Map<String, Value>, nullable: bool, preserve: bool) {
+    if nullable {
+        model.remove("type");
+        model.remove("items");
+        model.remove("properties");
+        model.remove("additionalProperties");
+    }
+    if preserve {
+        model.remove("items");
+        model.remove("properties");
+        if text(model, "type") != "object" {
+            model.remove("type");
+        }
+    }
+    model.remove("default");
+}
+
+fn embed(model: &mut Map<String, Value>, dialect: Dialect) {
+    add_object_fields(model, dialect);
+    let required = model.entry("required").or_insert_with(|| json!([]));
+    if let Some(list) = required.as_array_mut() {
+        for key in ["kind", "apiVersion"] {
+            if !list.iter().any(|v| v.as_str() == Some(key)) {
+                list.push(key.into());
+            }
+        }
+    }
+}

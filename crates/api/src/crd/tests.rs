@@ -1,0 +1,209 @@
+//! What definitions do with objects, told by cases.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::field::FieldErrors;
+
+/// A definition with a bit of everything.
+pub(crate) fn gadgets() -> Value {
+    serde_json::from_str(include_str!("testdata/gadgets.json")).unwrap()
+}
+
+pub(crate) fn compiled() -> Definition {
+    Definition::compile(&gadgets()).unwrap()
+}
+
+fn gadget(spec: Value) -> Value {
+    json!({ "apiVersion": "example.com/v1", "kind": "Gadget", "metadata": { "name": "c" }, "spec": spec })
+}
+
+fn texts(errors: &FieldErrors) -> Vec<String> {
+    errors.iter().map(ToString::to_string).collect()
+}
+
+fn decoded(spec: Value) -> Value {
+    let definition = compiled();
+    let mut object = gadget(spec);
+    definition.versions[0].decode(&mut object).unwrap();
+    definition.versions[0].default(&mut object);
+    object
+}
+
+const BLOCKED: &str = "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid; \
+    correct the existing errors to complete validation";
+
+#[test]
+fn objects_are_pruned_and_defaulted() {
+    let definition = compiled();
+    let mut object = gadget(json!({
+        "size": 5, "unknown": 1, "any": { "kept": { "deep": [1] } }, "items": [{ "name": "x", "lost": 1 }, { "name": "y", "value": 1 }],
+        "port": "http", "maybe": null, "colour": null, "code": null, "pod": { "metadata": { "name": "x", "odd": 1 }, "spec": { "free": 1 } },
+    }));
+    object["other"] = true.into();
+    object["metadata"]["odd"] = 1.into();
+    let unknown = definition.versions[0].decode(&mut object).unwrap();
+    assert_eq!(unknown, ["metadata.odd", "other", "spec.items[0].lost", "spec.unknown", "spec.pod.metadata.odd"]);
+    definition.versions[0].default(&mut object);
+    assert_eq!(
+        object["spec"],
+        json!({ "size": 5, "any": { "kept": { "deep": [1] } }, "items": [{ "name": "x", "value": 7 }, { "name": "y", "value": 1 }],
+            "port": "http", "maybe": null, "colour": "red", "max": 50, "pod": { "metadata": { "name": "x" }, "spec": { "free": 1 } } })
+    );
+}
+
+#[test]
+fn wrong_values_are_told_as_upstream_tells_them() {
+    let cases: &[(Value, &[&str])] = &[
+        (json!({}), &["spec.size: Required value", BLOCKED]),
+        (
+            json!({ "size": 0, "colour": "pink", "code": "A", "mail": "nobody", "when": "today", "ratio": 0.3, "port": true }),
+            &[
+                "spec.code: Invalid value: \"A\": spec.code in body should be at least 2 chars long",
+                "spec.colour: Unsupported value: \"pink\": supported values: \"red\", \"green\", \"blue\"",
+                "spec.mail: Invalid value: \"nobody\": spec.mail in body must be of type email: \"nobody\"",
+                "spec.port: Invalid value: \"boolean\": spec.port in body must be of type integer,string: \"boolean\"",
+                "spec.ratio: Invalid value: 0.3: spec.ratio in body should be a multiple of 0.5",
+                "spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1",
+                "spec.when: Invalid value: \"today\": spec.when in body must be of type date-time: \"today\"",
+                BLOCKED,
+            ],
+        ),
+        (
+            json!({ "size": "big", "strings": { "a": 1 } }),
+            &[
+                "spec.size: Invalid value: \"string\": spec.size in body must be of type integer: \"string\"",
+                "spec.strings.a: Invalid value: \"integer\": spec.strings.a in body must be of type string: \"integer\"",
+                BLOCKED,
+            ],
+        ),
+        (
+            json!({ "size": 1.5 }),
+            &["spec.size: Invalid value: \"double\": spec.size in body must be of type int32: \"double\"", BLOCKED],
+        ),
+        (
+            json!({ "size": 1, "when": 3 }),
+            &["spec.when: Invalid value: \"int64\": spec.when in body must be of type date-time: \"int64\"", BLOCKED],
+        ),
+        (
+            json!({ "size": 101, "code": "abcdefgh", "tags": ["a", "b", "c", "d"], "strings": { "a": "1", "b": "2", "c": "3" } }),
+            &[
+                "spec.code: Too long: may not be more than 5 bytes",
+                "spec.size: Invalid value: 101: spec.size in body should be less than or equal to 100",
+                "spec.strings: Too many: 3: must have at most 2 items",
+                "spec.tags: Too many: 4: must have at most 3 items",
+                BLOCKED,
+            ],
+        ),
+        (
+            json!({ "size": 5, "choice": { "a": "1", "b": "2" } }),
+            &[
+                "<nil>: Invalid value: \"\": \"spec.choice\" must validate one and only one schema (oneOf). Found 2 valid alternatives",
+            ],
+        ),
+        (
+            json!({ "size": 6, "pod": { "metadata": { "name": "Bad Name" } } }),
+            &["spec.pod.apiVersion: Required value", "spec.pod.kind: Required value", BLOCKED],
+        ),
+    ];
+    for (spec, expected) in cases {
+        let errors = compiled().versions[0].validate(&decoded(spec.clone()));
+        assert_eq!(texts(&errors), *expected, "{spec}");
+    }
+}
+
+#[test]
+fn duplicates_in_lists_are_told_once() {
+    let spec = json!({ "size": 5, "tags": ["a", "a", "a"], "items": [{ "name": "x" }, { "name": "x" }] });
+    let errors = compiled().versions[0].validate(&decoded(spec));
+    assert_eq!(
+        texts(&errors),
+        ["spec.items[1]: Duplicate value: {\"name\":\"x\"}", "spec.tags[1]: Duplicate value: \"a\""]
+    );
+}
+
+#[test]
+fn unchanged_values_are_let_pass() {
+    let definition = compiled();
+    let old = decoded(json!({ "size": 500, "code": "A", "items": [{ "name": "x", "value": "no" }], "colour": "pink" }));
+    let mut new = old.clone();
+    new["spec"]["code"] = "ok".into();
+    let errors = definition.versions[0].validate_update(&new, &old);
+    assert!(
+        !texts(&errors).iter().any(|e| e.contains("spec.code") || e.contains("value") && e.contains("items")),
+        "{errors:?}"
+    );
+    new["spec"]["code"] = "B".into();
+    let errors = definition.versions[0].validate_update(&new, &old);
+    assert_eq!(texts(&errors)[0], "spec.code: Invalid value: \"B\": spec.code in body should be at least 2 chars long");
+}
+
+#[test]
+fn versions_are_ordered_as_kubernetes_orders_them() {
+    let mut versions = ["foo1", "v1", "v11alpha2", "v10", "foo10", "v1beta1", "v3beta1", "v2", "v12alpha1", "v11beta2"];
+    versions.sort_by(|a, b| definition::compare_versions(a, b));
+    assert_eq!(
+        versions,
+        ["v10", "v2", "v1", "v11beta2", "v3beta1", "v1beta1", "v12alpha1", "v11alpha2", "foo1", "foo10"]
+    );
+}
+
+#[test]
+fn scale_reads_and_writes_by_path() {
+    let definition = compiled();
+    let version = &definition.versions[0];
+    let mut object = decoded(json!({ "size": 5 }));
+    let error = version.scale_get(&object).unwrap().unwrap_err();
+    assert_eq!(error.message, "Internal error occurred: the spec replicas field \".spec.replicas\" does not exist");
+    version.scale_set(&mut object, &json!({ "spec": { "replicas": 4 } })).unwrap();
+    object["status"] = json!({ "replicas": 2, "selector": "app=a" });
+    let scale = version.scale_get(&object).unwrap().unwrap();
+    assert_eq!(scale["spec"], json!({ "replicas": 4 }));
+    assert_eq!(scale["status"], json!({ "replicas": 2, "selector": "app=a" }));
+    assert!(definition.versions[1].scale_get(&object).is_none());
+}
+
+#[test]
+fn reading_as_another_version_prunes() {
+    let definition = compiled();
+    let mut object = decoded(json!({ "size": 5, "colour": "blue" }));
+    assert!(definition.relabel(&mut object, "v2"));
+    assert_eq!(
+        object,
+        json!({ "apiVersion": "example.com/v2", "kind": "Gadget", "metadata": { "name": "c" }, "spec": { "size": 5 } })
+    );
+    assert!(!definition.relabel(&mut object, "v3"));
+}
+
+#[test]
+fn names_are_accepted_unless_taken() {
+    let now = "2026-01-01T00:00:00Z";
+    let mut first = gadgets();
+    prepare(&mut first, None);
+    assert_eq!(
+        first["status"],
+        json!({ "acceptedNames": { "kind": "", "plural": "" }, "conditions": null, "storedVersions": ["v1"] })
+    );
+    assert!(accept(&mut first, [], now));
+    assert_eq!(first["status"]["acceptedNames"], first["spec"]["names"]);
+    assert_eq!(
+        first["status"]["conditions"],
+        json!([
+            { "type": "NamesAccepted", "status": "True", "lastTransitionTime": now, "reason": "NoConflicts", "message": "no conflicts found" },
+            { "type": "Established", "status": "True", "lastTransitionTime": now, "reason": "InitialNamesAccepted", "message": "the initial names have been accepted" },
+        ])
+    );
+    assert!(!accept(&mut first, [], "2027-01-01T00:00:00Z"));
+    let mut second = gadgets();
+    second["metadata"]["name"] = "things.example.com".into();
+    second["spec"]["names"] =
+        json!({ "plural": "things", "singular": "gadget", "kind": "Thing", "listKind": "ThingList" });
+    prepare(&mut second, None);
+    accept(&mut second, [&first], now);
+    let condition = &second["status"]["conditions"][0];
+    assert_eq!(
+        (condition["reason"].as_str(), condition["message"].as_str()),
+        (Some("SingularConflict"), Some("\"gadget\" is already in use"))
+    );
+    assert_eq!(second["status"]["conditions"][1]["status"], "False");
+}
