@@ -14,7 +14,7 @@ use serde_json::Value;
 pub use builtin::builtin;
 
 /// A place in a [`Schema`]'s arena.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TypeId(pub u32);
 
 #[derive(Debug, Default)]
@@ -93,7 +93,7 @@ pub enum ListType {
     Map(Box<[Box<str>]>),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Field {
     pub name: Box<str>,
     pub ty: TypeId,

@@ -109,17 +109,8 @@ impl Loader {
         let name = words.next()?;
         let expression = words.next()?;
         let numbers = words.next()?.split('.').filter_map(|n| n.parse().ok()).collect();
-        let mut field = Field {
-            name: name.into(),
-            ty: self.resolve(expression)?,
-            required: false,
-            nullable: false,
-            default,
-            patch: None,
-            numbers,
-            presence: Presence::OmitEmpty,
-            published: None,
-        };
+        let ty = self.resolve(expression)?;
+        let mut field = Field { name: name.into(), ty, default, numbers, ..Field::default() };
         let mut published = Published { atomic_list: expression.starts_with("[atomic]"), ..Published::default() };
         for word in words {
             self.mark(&mut field, &mut published, word);
