@@ -1,1 +1,0 @@
-//! Between versions of a built-in kind.
