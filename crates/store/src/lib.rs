@@ -3,7 +3,6 @@
 //! This crate knows nothing of Kubernetes. One trait, several backends, one suite of contract tests for all of them.
 
 mod memory;
-mod sqlite;
 
 use std::{ops::Bound, pin::Pin};
 
@@ -12,7 +11,6 @@ use bytes::Bytes;
 use futures::Stream;
 
 pub use memory::MemoryStore;
-pub use sqlite::{SqliteOptions, SqliteStore};
 
 /// Grows by one with every commit. All keys of one commit share it. 0 is before the first commit.
 pub type Revision = u64;
@@ -92,7 +90,7 @@ pub enum Event {
 
 pub type Watch = Pin<Box<dyn Stream<Item = Result<Batch, Error>> + Send>>;
 
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("revision {asked} is no longer kept, the oldest is {oldest}")]
     Compacted { asked: Revision, oldest: Revision },

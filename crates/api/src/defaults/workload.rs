@@ -105,10 +105,10 @@ fn job(obj: &mut Value) {
     fill(spec, "podReplacementPolicy", replacement);
     fill(spec, "manualSelector", false);
     job_spec(spec);
-    let labels = spec.get("template").and_then(|t| t.get("metadata")).and_then(|m| m.get("labels")).cloned();
-    if let Some(labels) = labels.filter(Value::is_object)
-        && let Some(metadata) = within(obj, "metadata")
-    {
+    // Before the selector is generated, the labels are not complete: the strategy of jobs does this for new ones.
+    let labels = spec.get("template").and_then(|t| t.get("metadata")).and_then(|m| m.get("labels"));
+    let complete = labels.filter(|labels| labels.get("batch.kubernetes.io/controller-uid").is_some()).cloned();
+    if let (Some(labels), Some(metadata)) = (complete, within(obj, "metadata")) {
         fill_blank(metadata, "labels", labels);
     }
 }
