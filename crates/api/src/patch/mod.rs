@@ -13,4 +13,4 @@ pub use merge::merge;
 pub use strategic::strategic;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
