@@ -11,6 +11,7 @@
 //! for: defaults of a version that is not the storage version never reach objects that are only read through it.
 
 mod accept;
+pub mod cel;
 mod conversion;
 mod correlate;
 mod defaulting;

@@ -1,0 +1,131 @@
+//! CEL: expressions compiled once and evaluated in bounded time.
+//!
+//! Values and the library of Kubernetes functions are those of `kube-cel`. Parsing, type checking and the evaluation of
+//! operators and macros are here: upstream tells at which character an expression is wrong, refuses what cannot be
+//! right before it is ever evaluated, counts the cost of what it evaluates, and knows macros that the crate does not.
+//!
+//! An [`Expression`] knows nothing of custom resources: names are bound by whoever evaluates it.
+
+mod call;
+mod check;
+mod eval;
+mod functions;
+mod parse;
+mod syntax;
+mod token;
+mod types;
+pub(crate) mod value;
+
+#[cfg(test)]
+mod tests;
+
+pub use kube_cel::cel::Value;
+
+pub use check::Environment;
+pub use types::{Object, Type};
+
+use syntax::Expr;
+
+/// What one evaluation may cost, in upstream's units (about one per step).
+pub const COST_OF_ONE: u64 = 1_000_000;
+/// What all evaluations for one request may cost.
+pub const COST_OF_ALL: u64 = 10_000_000;
+
+/// Something wrong with the text of an expression, at a character of it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Problem {
+    at: usize,
+    message: String,
+}
+
+impl Problem {
+    fn new(at: usize, message: String) -> Self {
+        Self { at, message }
+    }
+
+    /// As upstream shows it: where, what, and a pointer under the line.
+    fn show(&self, source: &str) -> String {
+        let before: Vec<char> = source.chars().take(self.at).collect();
+        let line = before.iter().filter(|c| **c == '\n').count();
+        let column = before.iter().rev().take_while(|c| **c != '\n').count();
+        let text = source.lines().nth(line).unwrap_or("").replace('\t', " ");
+        let dots = ".".repeat(column);
+        format!("ERROR: <input>:{}:{}: {}\n | {text}\n | {dots}^", line + 1, column + 1, self.message)
+    }
+}
+
+/// Why an evaluation came to nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Failure {
+    /// The cost limit was reached.
+    Cost,
+    /// Upstream's words for it: `no such key: max`.
+    Error(String),
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Cost => f.write_str("operation cancelled: actual cost limit exceeded"),
+            Self::Error(text) => f.write_str(text),
+        }
+    }
+}
+
+/// An expression that was parsed, and checked if it was compiled in an environment.
+#[derive(Clone, Debug)]
+pub struct Expression {
+    expr: Expr,
+}
+
+impl Expression {
+    /// Parses an expression without looking at types.
+    pub fn parse(source: &str) -> Result<Self, String> {
+        match parse::parse(source) {
+            Ok(expr) => Ok(Self { expr }),
+            Err(problem) => Err(upstream_syntax_error(source).unwrap_or_else(|| problem.show(source))),
+        }
+    }
+
+    /// Parses an expression and checks it; answers also the type it evaluates to.
+    pub fn compile(source: &str, environment: &Environment) -> Result<(Self, Type), String> {
+        let compiled = Self::parse(source)?;
+        match check::check(&compiled.expr, environment) {
+            Ok(ty) => Ok((compiled, ty)),
+            Err(problems) => Err(problems.iter().map(|problem| problem.show(source)).collect::<Vec<_>>().join("\n")),
+        }
+    }
+
+    /// Whether the expression reads a variable.
+    pub fn reads(&self, name: &str) -> bool {
+        self.expr.reads(name)
+    }
+
+    /// Evaluates with these variables; what it costs is taken off `budget`.
+    pub fn evaluate(&self, variables: &[(&str, Value)], budget: &mut u64) -> Result<Value, Failure> {
+        let limit = (*budget).min(COST_OF_ONE);
+        let (result, cost) = eval::evaluate(&self.expr, variables, limit);
+        *budget -= cost.min(*budget);
+        result
+    }
+}
+
+/// The words of upstream's own grammar, which the crate shares, for a text that is no expression.
+fn upstream_syntax_error(source: &str) -> Option<String> {
+    // Its parser is only asked about short texts: it is slow, and the words matter only to people.
+    if source.len() > 4096 {
+        return None;
+    }
+    let parsed = std::panic::catch_unwind(|| kube_cel::cel::Program::compile(source).map(|_| ()));
+    let errors = parsed.ok()?.err()?.errors;
+    let shown: Vec<String> = errors
+        .iter()
+        .map(|error| {
+            let line = usize::try_from(error.pos.0 - 1).unwrap_or(0);
+            let column = usize::try_from(error.pos.1 - 1).unwrap_or(0);
+            let start: usize = source.split_inclusive('\n').take(line).map(|l| l.chars().count()).sum();
+            Problem::new(start + column, error.msg.clone()).show(source)
+        })
+        .collect();
+    (!shown.is_empty()).then(|| shown.join("\n"))
+}

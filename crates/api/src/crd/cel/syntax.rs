@@ -1,0 +1,134 @@
+//! The syntax tree of an expression. Every part knows where it was written, for messages.
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Expr {
+    /// Offset in characters, where upstream points at when this part is wrong.
+    pub(crate) at: usize,
+    pub(crate) kind: Kind,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Kind {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    Text(String),
+    Bytes(Vec<u8>),
+    Ident(String),
+    /// `a.b`, `a.?b`.
+    Select {
+        of: Box<Expr>,
+        field: String,
+        optional: bool,
+    },
+    /// `has(a.b)`.
+    Has {
+        of: Box<Expr>,
+        field: String,
+    },
+    /// `a[b]`, `a[?b]`.
+    Index {
+        of: Box<Expr>,
+        by: Box<Expr>,
+        optional: bool,
+    },
+    And(Box<Expr>, Box<Expr>),
+    Or(Box<Expr>, Box<Expr>),
+    If(Box<[Expr; 3]>),
+    /// Operators are calls too, by upstream's names for them: `_+_`, `!_`.
+    Call {
+        target: Option<Box<Expr>>,
+        name: String,
+        args: Vec<Expr>,
+    },
+    /// Elements, and whether each is optional (`?x`).
+    List(Vec<(Expr, bool)>),
+    Map(Vec<(Expr, Expr, bool)>),
+    Macro(Box<Macro>),
+}
+
+/// A call that binds names: its last arguments are evaluated with them, many times.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Macro {
+    pub(crate) name: MacroName,
+    pub(crate) over: Expr,
+    pub(crate) first: String,
+    pub(crate) second: Option<String>,
+    /// The conditions and transformations, in the order they were written.
+    pub(crate) bodies: Vec<Expr>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MacroName {
+    All,
+    Exists,
+    ExistsOne,
+    Map,
+    Filter,
+    TransformList,
+    TransformMap,
+    TransformMapEntry,
+    SortBy,
+    /// `cel.bind(x, value, body)`: `over` is the value.
+    Bind,
+    OptMap,
+    OptFlatMap,
+}
+
+impl MacroName {
+    /// The macro that a call is, by its name and how many arguments it has after the names it binds.
+    pub(crate) fn find(name: &str, args: usize) -> Option<(Self, usize)> {
+        Some(match (name, args) {
+            ("all", 2) => (Self::All, 1),
+            ("all", 3) => (Self::All, 2),
+            ("exists", 2) => (Self::Exists, 1),
+            ("exists", 3) => (Self::Exists, 2),
+            ("exists_one" | "existsOne", 2) => (Self::ExistsOne, 1),
+            ("exists_one" | "existsOne", 3) => (Self::ExistsOne, 2),
+            ("map", 2 | 3) => (Self::Map, 1),
+            ("filter", 2) => (Self::Filter, 1),
+            ("transformList", 3 | 4) => (Self::TransformList, 2),
+            ("transformMap", 3 | 4) => (Self::TransformMap, 2),
+            ("transformMapEntry", 3 | 4) => (Self::TransformMapEntry, 2),
+            ("sortBy", 2) => (Self::SortBy, 1),
+            ("optMap", 2) => (Self::OptMap, 1),
+            ("optFlatMap", 2) => (Self::OptFlatMap, 1),
+            _ => return None,
+        })
+    }
+}
+
+impl Expr {
+    /// Whether the name is read anywhere in the expression where no macro binds it.
+    pub(crate) fn reads(&self, name: &str) -> bool {
+        let mut found = false;
+        self.each(&mut |expr| match &expr.kind {
+            Kind::Ident(ident) if ident == name => found = true,
+            _ => {}
+        });
+        found
+    }
+
+    fn each(&self, visit: &mut dyn FnMut(&Expr)) {
+        visit(self);
+        match &self.kind {
+            Kind::Select { of, .. } | Kind::Has { of, .. } => of.each(visit),
+            Kind::Index { of, by, .. } => [of, by].iter().for_each(|e| e.each(visit)),
+            Kind::And(a, b) | Kind::Or(a, b) => [a, b].iter().for_each(|e| e.each(visit)),
+            Kind::If(parts) => parts.iter().for_each(|e| e.each(visit)),
+            Kind::Call { target, args, .. } => {
+                target.iter().for_each(|e| e.each(visit));
+                args.iter().for_each(|e| e.each(visit));
+            }
+            Kind::List(items) => items.iter().for_each(|(e, _)| e.each(visit)),
+            Kind::Map(entries) => entries.iter().for_each(|(k, v, _)| [k, v].iter().for_each(|e| e.each(visit))),
+            Kind::Macro(call) => {
+                call.over.each(visit);
+                call.bodies.iter().for_each(|e| e.each(visit));
+            }
+            _ => {}
+        }
+    }
+}
