@@ -5,10 +5,16 @@
 //! own rules in [`crate::crd`]. Objects come decoded and defaulted; whatever else they are, nothing here panics.
 
 mod amount;
+mod apps;
+mod claims;
 mod config;
+mod internal;
+mod lines;
 mod meta;
 mod node;
+mod pod;
 mod rbac;
+mod storage;
 #[cfg(test)]
 mod tests;
 
@@ -28,19 +34,33 @@ struct Rules {
     update: fn(Node<'_>, Node<'_>),
     /// The same for `/status`.
     status: fn(Node<'_>, Node<'_>),
-    /// Whether an update checks the new metadata as a creation does.
-    meta_again: bool,
+    /// Whether an update is checked as a creation is, and when.
+    again: Again,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Again {
+    Never,
+    First,
+    Last,
 }
 
 impl Rules {
     const fn new(create: fn(Node<'_>)) -> Self {
-        Self { name: NameRule::Subdomain, create, update: |_, _| {}, status: |_, _| {}, meta_again: false }
+        Self { name: NameRule::Subdomain, create, update: |_, _| {}, status: |_, _| {}, again: Again::Never }
     }
 
-    /// An update is checked as a creation is.
+    /// What an update may not do, and then all that holds for a creation.
     const fn again(mut self, update: fn(Node<'_>, Node<'_>)) -> Self {
         self.update = update;
-        self.meta_again = true;
+        self.again = Again::Last;
+        self
+    }
+
+    /// All that holds for a creation comes before what an update may not do.
+    const fn before(mut self, update: fn(Node<'_>, Node<'_>)) -> Self {
+        self.update = update;
+        self.again = Again::First;
         self
     }
 
@@ -66,9 +86,35 @@ fn rules(group: &str, kind: &str) -> Rules {
         ("", "Secret") => Rules::new(config::secret).again(config::secret_update),
         ("", "ServiceAccount") => Rules::new(|_| {}).again(|_, _| {}),
         ("", "Namespace") => Rules::new(config::namespace).named(NameRule::Label).status(config::namespace_status),
+        ("", "Pod") => Rules::new(pod::pod).updated(pod::update::pod),
+        ("", "PodTemplate") => {
+            Rules::new(|root| pod::template(root.get("template"))).updated(|new, _| pod::template(new.get("template")))
+        }
+        ("", "ReplicationController") => {
+            Rules::new(apps::replication_controller).updated(|new, _| apps::replication_controller(new))
+        }
+        ("", "PersistentVolumeClaim") => Rules::new(claims::claim).before(claims::claim_update),
+        ("", "PersistentVolume") => Rules::new(claims::persistent_volume).before(claims::persistent_volume_update),
+        ("apps", kind) => apps::rules(kind),
         ("rbac.authorization.k8s.io", kind) => rbac::rules(kind),
+        ("storage.k8s.io", kind) => storage::rules(kind),
         _ => Rules::new(|_| {}),
     }
+}
+
+/// Runs rules on a value made up for them, as if it stood at the given place.
+fn at(place: Node<'_>, value: &Value, rules: impl FnOnce(Node<'_>)) -> FieldErrors {
+    let ctx = Ctx::default();
+    rules(ctx.root(value));
+    let mut errors = ctx.take();
+    if !errors.is_empty() {
+        let path = place.path();
+        for error in &mut errors {
+            let dot = if error.path.is_empty() || error.path.starts_with('[') { "" } else { "." };
+            error.path = format!("{path}{dot}{}", error.path);
+        }
+    }
+    errors
 }
 
 /// Metadata of a new object, by the rule for its kind's names.
@@ -117,10 +163,16 @@ pub fn update(resource: &Resource, subresource: &str, new: &Value, old: &Value) 
         "status" => (rules.status)(root, old),
         "finalize" if &*resource.kind == "Namespace" => config::namespace_finalize(root),
         _ => {
-            (rules.update)(root, old);
-            if rules.meta_again {
+            let again = || {
                 meta::built_in(metadata, resource.namespaced, &meta::by(rules.name));
                 (rules.create)(root);
+            };
+            if rules.again == Again::First {
+                again();
+            }
+            (rules.update)(root, old);
+            if rules.again == Again::Last {
+                again();
             }
         }
     }

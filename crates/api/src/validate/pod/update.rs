@@ -1,0 +1,180 @@
+//! What may still change in a pod.
+
+use serde_json::Value;
+
+use super::{MIRROR, pod_spec_and_annotations, scheduling};
+use crate::names;
+use crate::validate::internal;
+use crate::validate::node::{Node, same};
+
+const UPDATABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,\
+`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 \
+if it was previously negative)";
+const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+pub(crate) fn pod(new: Node<'_>, old: Node<'_>) {
+    pod_spec_and_annotations(new);
+    annotations(new, old);
+    let (spec, old_spec) = (new.get("spec"), old.get("spec"));
+    for list in ["containers", "initContainers"] {
+        if !containers(spec.get(list), old_spec.get(list)) {
+            return;
+        }
+    }
+    if !deadline(spec.get("activeDeadlineSeconds"), old_spec.get("activeDeadlineSeconds")) {
+        return;
+    }
+    tolerations(spec.get("tolerations"), old_spec.get("tolerations"));
+    gates(spec.get("schedulingGates"), old_spec.get("schedulingGates"));
+    if spec.same(old_spec) {
+        return;
+    }
+    let allowed = with_allowed_changes_undone(spec, old_spec);
+    if !same(&allowed, old_spec.value) {
+        let diff = internal::diff("PodSpec", old_spec.value, &allowed);
+        spec.forbidden(&format!("pod updates may not change fields other than {UPDATABLE}\n{diff}"));
+    }
+}
+
+fn annotations(new: Node<'_>, old: Node<'_>) {
+    let (notes, old) = (new.get("metadata").get("annotations"), old.get("metadata").get("annotations"));
+    let protected = |key: &str| {
+        if key.starts_with(APP_ARMOR) {
+            Some("AppArmor annotations")
+        } else {
+            (key == MIRROR).then_some("mirror pod annotation")
+        }
+    };
+    for (key, value) in old.map().into_iter().flatten() {
+        if let Some(what) = protected(key).filter(|_| notes.value.get(key) != Some(value)) {
+            notes.key(key).forbidden(&format!("may not remove or update {what}"));
+        }
+    }
+    for key in notes.map().into_iter().flatten().map(|(key, _)| key) {
+        if let Some(what) = protected(key).filter(|_| old.value.get(key).is_none()) {
+            notes.key(key).forbidden(&format!("may not add {what}"));
+        }
+    }
+    super::annotations(notes, new.get("spec"));
+}
+
+fn containers(new: Node<'_>, old: Node<'_>) -> bool {
+    if new.len() != old.len() {
+        new.forbidden("pod updates may not add or remove containers");
+        return false;
+    }
+    for container in new.items() {
+        if container.get("image").str().is_empty() {
+            container.get("image").required("");
+        }
+        super::container::trimmed_image(container);
+    }
+    true
+}
+
+fn deadline(new: Node<'_>, old: Node<'_>) -> bool {
+    match (new.int(), old.int()) {
+        (Some(n), _) if !(0..=i64::from(i32::MAX)).contains(&n) => {
+            new.invalid(&names::between(0, i32::MAX.into()));
+            return false;
+        }
+        (Some(n), Some(o)) if o < n => {
+            new.invalid("must be less than or equal to previous value");
+            return false;
+        }
+        (None, Some(_)) => new.invalid("must not update from a positive integer to nil value"),
+        _ => {}
+    }
+    true
+}
+
+fn tolerations(new: Node<'_>, old: Node<'_>) {
+    let kept = |was: &Value| {
+        new.array().iter().any(|now| {
+            ["key", "operator", "value", "effect"]
+                .iter()
+                .all(|f| same(now.get(f).unwrap_or(&Value::Null), was.get(f).unwrap_or(&Value::Null)))
+        })
+    };
+    if !old.array().iter().all(kept) {
+        return new.forbidden("existing toleration can not be modified except its tolerationSeconds");
+    }
+    scheduling::tolerations(new);
+}
+
+fn gates(new: Node<'_>, old: Node<'_>) {
+    for gate in new.items() {
+        let name = gate.get("name");
+        if !old.array().iter().any(|g| g.get("name").and_then(Value::as_str) == Some(name.str())) {
+            name.forbidden(&format!("only deletion is allowed, but found new scheduling gate '{}'", name.str()));
+        }
+    }
+}
+
+/// The new spec as it would be without the changes that are allowed.
+fn with_allowed_changes_undone(spec: Node<'_>, old: Node<'_>) -> Value {
+    let mut munged = spec.value.clone();
+    for list in ["containers", "initContainers"] {
+        if let Some(items) = munged.get_mut(list).and_then(Value::as_array_mut) {
+            for (item, was) in items.iter_mut().zip(old.get(list).array()) {
+                if let (Some(item), Some(image)) = (item.as_object_mut(), was.get("image")) {
+                    item.insert("image".to_owned(), image.clone());
+                }
+            }
+        }
+    }
+    let mut restore = |field: &'static str| {
+        if let Some(map) = munged.as_object_mut() {
+            match old.value.get(field) {
+                Some(value) => map.insert(field.to_owned(), value.clone()),
+                None => map.remove(field),
+            };
+        }
+    };
+    restore("activeDeadlineSeconds");
+    restore("schedulingGates");
+    restore("tolerations");
+    let (grace, old_grace) =
+        (spec.get("terminationGracePeriodSeconds").int(), old.get("terminationGracePeriodSeconds").int());
+    if grace == Some(1) && old_grace.is_some_and(|n| n < 0) {
+        restore("terminationGracePeriodSeconds");
+    }
+    if old.get("schedulingGates").len() > 0 {
+        gated(spec, old, &mut restore);
+    }
+    munged
+}
+
+/// A gated pod may still be told more precisely where to run.
+fn gated(spec: Node<'_>, old: Node<'_>, restore: &mut impl FnMut(&'static str)) {
+    let (selector, old_selector) = (spec.get("nodeSelector"), old.get("nodeSelector"));
+    if !selector.same(old_selector) {
+        let kept = old_selector.map().into_iter().flatten().all(|(key, value)| selector.value.get(key) == Some(value));
+        if !kept {
+            selector.invalid("only additions to spec.nodeSelector are allowed (no mutations or deletions)");
+        }
+        restore("nodeSelector");
+    }
+    let required = |spec: Node<'_>| -> Value {
+        let path = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+        spec.value.pointer(path).cloned().unwrap_or(Value::Null)
+    };
+    let (terms, old_terms) = (required(spec), required(old));
+    let count = |terms: &Value| terms.as_array().map_or(0, Vec::len);
+    let others = |field: &str| {
+        same(
+            spec.value.pointer(&format!("/affinity/{field}")).unwrap_or(&Value::Null),
+            old.value.pointer(&format!("/affinity/{field}")).unwrap_or(&Value::Null),
+        )
+    };
+    if others("podAffinity") && others("podAntiAffinity") {
+        if count(&old_terms) > 0 && count(&old_terms) != count(&terms) {
+            spec.get("affinity")
+                .get("nodeAffinity")
+                .get("requiredDuringSchedulingIgnoredDuringExecution")
+                .get("nodeSelectorTerms")
+                .invalid("no additions/deletions to non-empty NodeSelectorTerms list are allowed");
+        }
+        restore("affinity");
+    }
+}
