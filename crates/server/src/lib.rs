@@ -1,1 +1,3 @@
 //! The Kubernetes API over HTTP.
+
+pub mod identity;

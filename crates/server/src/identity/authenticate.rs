@@ -1,0 +1,289 @@
+//! From what a connection and a request bring along to the user behind them.
+
+use std::{collections::BTreeMap, sync::OnceLock};
+
+use api::status::{Result, Status};
+use aws_lc_rs::digest::{SHA256, digest};
+use http::{HeaderMap, header::AUTHORIZATION};
+use rustls::pki_types::CertificateDer;
+use serde_json::{Value, json};
+
+use super::token::{Claims, LEEWAY, Reference, Refused, Tokens};
+
+pub const AUTHENTICATED: &str = "system:authenticated";
+pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+pub const ANONYMOUS: &str = "system:anonymous";
+pub const MASTERS: &str = "system:masters";
+
+/// The user behind a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct User {
+    pub name: String,
+    pub uid: String,
+    pub groups: Vec<String>,
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl User {
+    pub fn anonymous() -> Self {
+        Self { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..Self::default() }
+    }
+
+    pub fn is_in(&self, group: &str) -> bool {
+        self.groups.iter().any(|g| g == group)
+    }
+
+    pub(super) fn join(&mut self, group: &str) {
+        if !self.is_in(group) {
+            self.groups.push(group.to_owned());
+        }
+    }
+
+    /// `authentication.k8s.io` `UserInfo`.
+    pub fn info(&self) -> Value {
+        let mut info = json!({"username": self.name});
+        if !self.uid.is_empty() {
+            info["uid"] = self.uid.as_str().into();
+        }
+        if !self.groups.is_empty() {
+            info["groups"] = json!(self.groups);
+        }
+        if !self.extra.is_empty() {
+            info["extra"] = json!(self.extra);
+        }
+        info
+    }
+}
+
+/// The other end of a connection, as TLS knows it. Its certificate was checked against our authority by TLS.
+#[derive(Default)]
+pub struct Peer {
+    certificate: Option<CertificateDer<'static>>,
+    user: OnceLock<Option<User>>,
+}
+
+impl Peer {
+    pub fn new(certificate: Option<CertificateDer<'static>>) -> Self {
+        Self { certificate, user: OnceLock::new() }
+    }
+
+    /// Who the certificate names; read once for each connection.
+    pub fn user(&self) -> Option<&User> {
+        self.user.get_or_init(|| self.certificate.as_ref().and_then(certificate_user)).as_ref()
+    }
+}
+
+/// The common name is the user, organizations are the groups.
+pub(super) fn certificate_user(certificate: &CertificateDer<'_>) -> Option<User> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let subject = parsed.subject();
+    let name = subject.iter_common_name().last()?.as_str().ok()?;
+    if name.is_empty() {
+        return None;
+    }
+    let groups = subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned).collect();
+    let print: String = digest(&SHA256, certificate).as_ref().iter().map(|b| format!("{b:02x}")).collect();
+    let mut user = User { name: name.to_owned(), groups, ..User::default() };
+    user.extra.insert(CREDENTIAL.to_owned(), vec![format!("X509SHA256={print}")]);
+    user.join(AUTHENTICATED);
+    Some(user)
+}
+
+const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
+
+/// What a token can be bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    ServiceAccount,
+    Pod,
+    Secret,
+    Node,
+}
+
+/// An object that exists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    pub uid: String,
+    /// When it was or will be deleted, in seconds since 1970.
+    pub deletion: Option<i64>,
+}
+
+/// How the objects that tokens name are found. The namespace of a node is empty.
+pub trait Lookup {
+    fn find(&self, cluster: &str, kind: Bound, namespace: &str, name: &str) -> Option<Found>;
+}
+
+/// Knows who requests come from.
+pub struct Authenticator {
+    tokens: Tokens,
+    admin_token: String,
+}
+
+impl Authenticator {
+    pub fn new(tokens: Tokens, admin_token: String) -> Self {
+        Self { tokens, admin_token }
+    }
+
+    pub fn tokens(&self) -> &Tokens {
+        &self.tokens
+    }
+
+    /// The user behind a request, before any impersonation. A certificate counts before a token; a token that is not good
+    /// is refused, even where nobody would have asked for one.
+    pub fn authenticate(&self, peer: &Peer, headers: &HeaderMap, lookup: &dyn Lookup, now: i64) -> Result<User> {
+        if let Some(user) = peer.user() {
+            return Ok(user.clone());
+        }
+        match bearer(headers) {
+            None => Ok(User::anonymous()),
+            Some(token) => self.token_user(token, self.tokens.audiences(), lookup, now).map_err(|refused| {
+                tracing::debug!(%refused, "refused a bearer token");
+                Status::unauthorized()
+            }),
+        }
+    }
+
+    /// Who a token stands for, if it is good for one of the audiences.
+    pub fn token_user(
+        &self,
+        token: &str,
+        audiences: &[String],
+        lookup: &dyn Lookup,
+        now: i64,
+    ) -> Result<User, Refused> {
+        if aws_lc_rs::constant_time::verify_slices_are_equal(token.as_bytes(), self.admin_token.as_bytes()).is_ok() {
+            let groups = vec![MASTERS.to_owned(), AUTHENTICATED.to_owned()];
+            return Ok(User { name: super::pki::ADMIN.to_owned(), groups, ..User::default() });
+        }
+        let claims = self.tokens.verify(token, audiences, now)?;
+        still_there(&claims, lookup, now)?;
+        Ok(account_user(&claims))
+    }
+}
+
+/// The token of an `Authorization: Bearer` header. Other schemes are not known, and so say nothing.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+/// A token dies with its account, and with what it is bound to.
+fn still_there(claims: &Claims, lookup: &dyn Lookup, now: i64) -> Result<(), Refused> {
+    let check = |kind: Bound, namespace: &str, reference: &Reference| {
+        let found = lookup.find(&claims.cluster, kind, namespace, &reference.name).ok_or(Refused::Invalidated)?;
+        let gone = found.deletion.is_some_and(|at| at < now - LEEWAY);
+        if gone || found.uid != reference.uid { Err(Refused::Invalidated) } else { Ok(()) }
+    };
+    check(Bound::ServiceAccount, &claims.namespace, &claims.account)?;
+    if let Some(secret) = &claims.secret {
+        check(Bound::Secret, &claims.namespace, secret)?;
+    }
+    match (&claims.pod, &claims.node) {
+        (Some(pod), _) => check(Bound::Pod, &claims.namespace, pod),
+        (None, Some(node)) => check(Bound::Node, "", node),
+        (None, None) => Ok(()),
+    }
+}
+
+/// The groups of every ServiceAccount of a namespace.
+pub(super) fn account_groups(namespace: &str) -> Vec<String> {
+    vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]
+}
+
+fn account_user(claims: &Claims) -> User {
+    let mut user = User {
+        name: claims.user_name(),
+        uid: claims.account.uid.clone(),
+        groups: account_groups(&claims.namespace),
+        ..User::default()
+    };
+    user.join(AUTHENTICATED);
+    let mut extra = |key: &str, value: &str| {
+        if !value.is_empty() {
+            user.extra.insert(format!("authentication.{key}"), vec![value.to_owned()]);
+        }
+    };
+    extra("kubernetes.io/credential-id", &format!("JTI={}", claims.id));
+    if let Some(pod) = &claims.pod {
+        extra("kubernetes.io/pod-name", &pod.name);
+        extra("kubernetes.io/pod-uid", &pod.uid);
+    }
+    if let Some(node) = &claims.node {
+        extra("kubernetes.io/node-name", &node.name);
+        extra("kubernetes.io/node-uid", &node.uid);
+    }
+    // An account is somebody only in its own workspace; authorisation elsewhere has to know.
+    if claims.cluster != "root" {
+        extra("kcp.io/cluster-name", &claims.cluster);
+    }
+    user
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::token::tests::{claims, tokens};
+
+    /// Finds every object under the uid it was given.
+    struct Objects(Vec<(Bound, &'static str, Found)>);
+
+    impl Lookup for Objects {
+        fn find(&self, cluster: &str, kind: Bound, _: &str, name: &str) -> Option<Found> {
+            assert_eq!(cluster, "root");
+            self.0.iter().find(|(k, n, _)| *k == kind && *n == name).map(|(_, _, found)| found.clone())
+        }
+    }
+
+    fn found(uid: &str) -> Found {
+        Found { uid: uid.to_owned(), deletion: None }
+    }
+
+    fn with_header(value: &str) -> HeaderMap {
+        HeaderMap::from_iter([(AUTHORIZATION, value.parse().unwrap())])
+    }
+
+    #[test]
+    fn users_behind_requests() {
+        let dir = tempfile::tempdir().unwrap();
+        let authenticator = Authenticator::new(tokens(dir.path()), "admin-token".to_owned());
+        let mut pod_claims = claims();
+        pod_claims.pod = Some(Reference { name: "p".to_owned(), uid: "u2".to_owned() });
+        let plain = authenticator.tokens().issue(&claims()).unwrap();
+        let bound = authenticator.tokens().issue(&pod_claims).unwrap();
+        let all = Objects(vec![(Bound::ServiceAccount, "robot", found("u1")), (Bound::Pod, "p", found("u2"))]);
+        let user = |header: &str, objects: &Objects| {
+            authenticator.authenticate(&Peer::default(), &with_header(header), objects, 1000)
+        };
+
+        assert_eq!(authenticator.authenticate(&Peer::default(), &HeaderMap::new(), &all, 1000), Ok(User::anonymous()));
+        assert_eq!(user("Basic YTpi", &all), Ok(User::anonymous()));
+        assert_eq!(user("Bearer ", &all), Ok(User::anonymous()));
+        assert!(user("bearer admin-token", &all).unwrap().is_in(MASTERS));
+        assert_eq!(user("Bearer not-a-token", &all).unwrap_err().code, 401);
+
+        let robot = user(&format!("Bearer {plain}"), &all).unwrap();
+        assert_eq!(
+            robot.info(),
+            json!({"username": "system:serviceaccount:ns:robot", "uid": "u1",
+                "groups": ["system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"],
+                "extra": {"authentication.kubernetes.io/credential-id": ["JTI=j1"]}})
+        );
+        let in_pod = user(&format!("Bearer {bound}"), &all).unwrap();
+        assert_eq!(in_pod.extra["authentication.kubernetes.io/pod-uid"], ["u2"]);
+
+        let gone = Objects(vec![]);
+        assert_eq!(user(&format!("Bearer {plain}"), &gone).unwrap_err().code, 401);
+        let another = Objects(vec![(Bound::ServiceAccount, "robot", found("u9"))]);
+        assert_eq!(user(&format!("Bearer {plain}"), &another).unwrap_err().code, 401);
+        let without_pod = Objects(vec![(Bound::ServiceAccount, "robot", found("u1"))]);
+        assert!(user(&format!("Bearer {plain}"), &without_pod).is_ok());
+        assert!(user(&format!("Bearer {bound}"), &without_pod).is_err());
+        let going = |at| {
+            let deleted = Found { deletion: Some(at), ..found("u1") };
+            user(&format!("Bearer {plain}"), &Objects(vec![(Bound::ServiceAccount, "robot", deleted)]))
+        };
+        assert!(going(1000 - LEEWAY).is_ok());
+        assert!(going(1000 - LEEWAY - 1).is_err());
+    }
+}

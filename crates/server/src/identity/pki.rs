@@ -1,0 +1,370 @@
+//! The server's own certificate authority, what it issues on first start, and its renewal on later ones.
+//!
+//! Losing the authority or the admin's token would lock clients out, so damage to them is an error. Issued certificates can
+//! be made anew at any time, and are: when they near their end, were issued by another authority, or lack a name.
+
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::{Timestamp, tz::TimeZone};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use rustls::{
+    RootCertStore, ServerConfig,
+    client::{WebPkiServerVerifier, danger::ServerCertVerifier},
+    crypto::CryptoProvider,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+    sign::{CertifiedKey, SingleCertAndKey},
+};
+
+use super::{Error, files};
+
+const DAY: i64 = 24 * 60 * 60;
+const CA_DAYS: i64 = 10 * 365;
+const LEAF_DAYS: i64 = 2 * 365;
+/// Renewed when less than this is left, so that a server restarted once in half a year never runs out.
+const RENEW_DAYS: i64 = 182;
+
+pub const ADMIN: &str = "selvedge-admin";
+const MASTERS: &str = "system:masters";
+
+/// A certificate and its key, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    pub certificate: String,
+    pub key: String,
+}
+
+pub struct Pki {
+    dir: PathBuf,
+    ca: Pair,
+    serving: Pair,
+    admin: Pair,
+    token: String,
+    provider: Arc<CryptoProvider>,
+}
+
+/// What a certificate is for.
+enum Purpose<'a> {
+    Serving(&'a [String]),
+    Client { name: &'a str, group: &'a str },
+}
+
+impl Pki {
+    /// Reads what is in `dir`, and makes what is missing or due. `names` are those of the serving certificate, `now` is in
+    /// seconds since 1970.
+    pub fn open(dir: &Path, names: &[String], now: i64) -> Result<Self, Error> {
+        files::make_dir(dir)?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let ca = open_ca(dir, now, &provider)?;
+        let open = |file: &str, purpose: &Purpose<'_>| open_leaf(dir, file, &ca, purpose, now, &provider);
+        let serving = open("serving", &Purpose::Serving(names))?;
+        let admin = open("admin", &Purpose::Client { name: ADMIN, group: MASTERS })?;
+        let token = open_token(dir)?;
+        Ok(Self { dir: dir.to_owned(), ca, serving, admin, token, provider })
+    }
+
+    pub fn ca_pem(&self) -> &str {
+        &self.ca.certificate
+    }
+
+    pub fn admin(&self) -> &Pair {
+        &self.admin
+    }
+
+    /// The admin's bearer token.
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A certificate for a client of this server.
+    pub fn issue_client(&self, name: &str, group: &str, now: i64) -> Result<Pair, Error> {
+        issue(&self.ca, &Purpose::Client { name, group }, now)
+    }
+
+    /// TLS for the server: HTTP/2 and 1.1, certificates of clients if they have one.
+    pub fn tls(&self) -> Result<ServerConfig, Error> {
+        let key = certified(&self.serving, &self.provider)?;
+        let clients = client_verifier(&self.ca, &self.provider)?;
+        let mut tls = ServerConfig::builder_with_provider(self.provider.clone())
+            .with_safe_default_protocol_versions()?
+            .with_client_cert_verifier(clients)
+            .with_cert_resolver(Arc::new(SingleCertAndKey::from(key)));
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(tls)
+    }
+}
+
+fn open_ca(dir: &Path, now: i64, provider: &CryptoProvider) -> Result<Pair, Error> {
+    let (certificate_path, key_path) = (dir.join("ca.crt"), dir.join("ca.key"));
+    let damaged = |path: &Path, why: String| Error::Damaged {
+        path: path.to_owned(),
+        why,
+        loss: "together with the other ca file; clients will then need a new kubeconfig",
+    };
+    let pair = match (files::read(&certificate_path)?, files::read(&key_path)?) {
+        (Some(certificate), Some(key)) => Pair { certificate, key },
+        (None, None) => {
+            let key = KeyPair::generate()?;
+            let certificate = ca_params(now)?.self_signed(&key)?.pem();
+            let pair = Pair { certificate, key: key.serialize_pem() };
+            // The key first: a certificate without its key would look like damage.
+            files::write(&key_path, pair.key.as_bytes())?;
+            files::write(&certificate_path, pair.certificate.as_bytes())?;
+            return Ok(pair);
+        }
+        // A crash between the two writes of the first start.
+        (None, Some(key)) => {
+            let pair_key = KeyPair::from_pem(&key).map_err(|e| damaged(&key_path, e.to_string()))?;
+            let certificate = ca_params(now)?.self_signed(&pair_key)?.pem();
+            files::write(&certificate_path, certificate.as_bytes())?;
+            return Ok(Pair { certificate, key });
+        }
+        (Some(_), None) => return Err(damaged(&key_path, "it is missing although there is a certificate".to_owned())),
+    };
+    let key = KeyPair::from_pem(&pair.key).map_err(|e| damaged(&key_path, e.to_string()))?;
+    certified(&pair, provider).map_err(|e| damaged(&certificate_path, e.to_string()))?;
+    if ends(&pair.certificate).is_some_and(|end| end - now > RENEW_DAYS * DAY) {
+        return Ok(pair);
+    }
+    // The same key under the same name: what was issued stays valid, and so do the copies that clients have.
+    let certificate = ca_params(now)?.self_signed(&key)?.pem();
+    files::write(&certificate_path, certificate.as_bytes())?;
+    tracing::info!("renewed the certificate authority's own certificate");
+    Ok(Pair { certificate, ..pair })
+}
+
+fn open_leaf(
+    dir: &Path,
+    file: &str,
+    ca: &Pair,
+    purpose: &Purpose<'_>,
+    now: i64,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Pair, Error> {
+    let (certificate_path, key_path) = (dir.join(format!("{file}.crt")), dir.join(format!("{file}.key")));
+    if let (Some(certificate), Some(key)) = (files::read(&certificate_path)?, files::read(&key_path)?) {
+        let pair = Pair { certificate, key };
+        match is_good(&pair, ca, purpose, now + RENEW_DAYS * DAY, provider) {
+            Ok(()) => return Ok(pair),
+            Err(why) => tracing::info!(%why, "making a new {file} certificate"),
+        }
+    }
+    let pair = issue(ca, purpose, now)?;
+    files::write(&key_path, pair.key.as_bytes())?;
+    files::write(&certificate_path, pair.certificate.as_bytes())?;
+    Ok(pair)
+}
+
+/// Whether a certificate belongs to its key, and clients or the server would accept it at that time.
+fn is_good(
+    pair: &Pair,
+    ca: &Pair,
+    purpose: &Purpose<'_>,
+    at: i64,
+    provider: &Arc<CryptoProvider>,
+) -> Result<(), Error> {
+    let key = certified(pair, provider)?;
+    let certificate = key.end_entity_cert()?;
+    let at = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(at).unwrap_or_default()));
+    match purpose {
+        Purpose::Client { .. } => {
+            client_verifier(ca, provider)?.verify_client_cert(certificate, &[], at)?;
+        }
+        Purpose::Serving(names) => {
+            let verifier = WebPkiServerVerifier::builder_with_provider(roots(ca)?, provider.clone())
+                .build()
+                .map_err(|e| rustls::Error::General(e.to_string()))?;
+            for name in names.iter().filter_map(|name| ServerName::try_from(name.as_str()).ok()) {
+                verifier.verify_server_cert(certificate, &[], &name, &[], at)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn open_token(dir: &Path) -> Result<String, Error> {
+    let path = dir.join("admin.token");
+    if let Some(text) = files::read(&path)? {
+        let token = text.trim();
+        if token.len() >= 32 && token.bytes().all(|b| b.is_ascii_graphic()) {
+            return Ok(token.to_owned());
+        }
+        let loss = "which whoever uses the old one then needs";
+        return Err(Error::Damaged { path, why: "it holds no token".to_owned(), loss });
+    }
+    let token = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
+    files::write(&path, token.as_bytes())?;
+    Ok(token)
+}
+
+fn params(now: i64, days: i64) -> Result<CertificateParams, Error> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    let day = |seconds: i64| {
+        let date = Timestamp::from_second(seconds).unwrap_or_default().to_zoned(TimeZone::UTC).date();
+        let part = |number: i8| u8::try_from(number).unwrap_or(1);
+        rcgen::date_time_ymd(i32::from(date.year()), part(date.month()), part(date.day()))
+    };
+    // Midnight before now leaves room for clocks that are behind.
+    params.not_before = day(now - DAY);
+    params.not_after = day(now + days * DAY);
+    params.distinguished_name = DistinguishedName::new();
+    Ok(params)
+}
+
+fn ca_params(now: i64) -> Result<CertificateParams, Error> {
+    let mut params = params(now, CA_DAYS)?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    params.distinguished_name.push(DnType::CommonName, "selvedge-ca");
+    Ok(params)
+}
+
+fn issue(ca: &Pair, purpose: &Purpose<'_>, now: i64) -> Result<Pair, Error> {
+    let issuer = Issuer::from_ca_cert_pem(&ca.certificate, KeyPair::from_pem(&ca.key)?)?;
+    let mut params = params(now, LEAF_DAYS)?;
+    params.use_authority_key_identifier_extension = true;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    match purpose {
+        Purpose::Serving(names) => {
+            params.subject_alt_names = CertificateParams::new(names.to_vec())?.subject_alt_names;
+            params.distinguished_name.push(DnType::CommonName, "selvedge");
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        }
+        Purpose::Client { name, group } => {
+            params.distinguished_name.push(DnType::CommonName, *name);
+            params.distinguished_name.push(DnType::OrganizationName, *group);
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        }
+    }
+    let key = KeyPair::generate()?;
+    let certificate = params.signed_by(&key, &issuer)?.pem();
+    Ok(Pair { certificate, key: key.serialize_pem() })
+}
+
+fn certificate_of(pem: &str) -> Result<CertificateDer<'static>, rustls::Error> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|e| rustls::Error::General(e.to_string()))
+}
+
+/// Checks that certificate and key belong together.
+fn certified(pair: &Pair, provider: &CryptoProvider) -> Result<CertifiedKey, rustls::Error> {
+    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).map_err(|e| rustls::Error::General(e.to_string()))?;
+    CertifiedKey::from_der(vec![certificate_of(&pair.certificate)?], key, provider)
+}
+
+fn roots(ca: &Pair) -> Result<Arc<RootCertStore>, rustls::Error> {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate_of(&ca.certificate)?)?;
+    Ok(Arc::new(roots))
+}
+
+fn client_verifier(ca: &Pair, provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, rustls::Error> {
+    WebPkiClientVerifier::builder_with_provider(roots(ca)?, provider.clone())
+        .allow_unauthenticated()
+        .build()
+        .map_err(|e| rustls::Error::General(e.to_string()))
+}
+
+/// When a certificate ends, in seconds since 1970.
+fn ends(pem: &str) -> Option<i64> {
+    let der = certificate_of(pem).ok()?;
+    let (_, certificate) = x509_parser::parse_x509_certificate(&der).ok()?;
+    Some(certificate.validity().not_after.timestamp())
+}
+
+/// The names a server can be reached by: those every cluster has, where it listens, what the machine is called, and more
+/// if wanted.
+pub fn serving_names(listen: IpAddr, hostname: Option<&str>, extra: &[String]) -> Vec<String> {
+    let fixed = [
+        "localhost",
+        "127.0.0.1",
+        "::1",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+        "10.96.0.1",
+    ];
+    let mut names: Vec<String> = fixed.map(str::to_owned).to_vec();
+    if !listen.is_unspecified() {
+        names.push(listen.to_string());
+    }
+    names.extend(hostname.map(str::to_owned));
+    names.extend_from_slice(extra);
+    let mut seen = std::collections::HashSet::new();
+    names.retain(|name| ServerName::try_from(name.as_str()).is_ok() && seen.insert(name.clone()));
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const NOW: i64 = 1_800_000_000;
+
+    fn names() -> Vec<String> {
+        serving_names("10.1.2.3".parse().unwrap(), Some("host-a"), &["edge.example.com".to_owned()])
+    }
+
+    #[test]
+    fn made_once_and_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Pki::open(dir.path(), &names(), NOW).unwrap();
+        let second = Pki::open(dir.path(), &names(), NOW + DAY).unwrap();
+        assert_eq!((&first.ca, &first.serving, &first.admin), (&second.ca, &second.serving, &second.admin));
+        assert_eq!(first.token(), second.token());
+        assert!(first.token().len() >= 32);
+        first.tls().unwrap();
+        let admin = certificate_of(&first.admin().certificate).unwrap();
+        let user = crate::identity::authenticate::certificate_user(&admin).unwrap();
+        assert_eq!((user.name.as_str(), user.groups[0].as_str()), (ADMIN, MASTERS));
+    }
+
+    #[test]
+    fn issued_certificates_are_renewed() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Pki::open(dir.path(), &names(), NOW).unwrap();
+        let more = [names(), vec!["other.example.com".to_owned()]].concat();
+        let named = Pki::open(dir.path(), &more, NOW).unwrap();
+        assert_ne!(first.serving, named.serving, "a name was missing");
+        assert_eq!(first.admin, named.admin);
+        let later = Pki::open(dir.path(), &more, NOW + (LEAF_DAYS - RENEW_DAYS + 2) * DAY).unwrap();
+        assert_ne!(named.serving, later.serving);
+        assert_eq!(first.ca, later.ca);
+        let much_later = Pki::open(dir.path(), &more, NOW + (CA_DAYS - RENEW_DAYS + 2) * DAY).unwrap();
+        assert_ne!(first.ca.certificate, much_later.ca.certificate);
+        assert_eq!(first.ca.key, much_later.ca.key);
+        fs::write(dir.path().join("serving.crt"), "nonsense").unwrap();
+        Pki::open(dir.path(), &names(), NOW + (CA_DAYS - RENEW_DAYS + 2) * DAY).unwrap();
+    }
+
+    #[test]
+    fn damage_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        Pki::open(dir.path(), &names(), NOW).unwrap();
+        let open = || Pki::open(dir.path(), &names(), NOW).map(|_| ()).unwrap_err().to_string();
+        let key = fs::read(dir.path().join("ca.key")).unwrap();
+        fs::write(dir.path().join("ca.key"), "").unwrap();
+        assert!(open().contains("ca.key is damaged"), "{}", open());
+        fs::remove_file(dir.path().join("ca.key")).unwrap();
+        assert!(open().contains("it is missing although"), "{}", open());
+        fs::write(dir.path().join("ca.key"), KeyPair::generate().unwrap().serialize_pem()).unwrap();
+        assert!(open().contains("ca.crt is damaged"), "{}", open());
+        fs::write(dir.path().join("ca.key"), key).unwrap();
+        fs::write(dir.path().join("admin.token"), "\n").unwrap();
+        assert!(open().contains("admin.token is damaged"), "{}", open());
+    }
+}
