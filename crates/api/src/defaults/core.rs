@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::fields::{add_missing, each, fill, fill_blank, list, put, take, text, unset, with, within};
+use super::resource::round;
 use super::{pod, storage};
 
 pub(super) fn apply(kind: &str, obj: &mut Value) {
@@ -15,6 +16,11 @@ pub(super) fn apply(kind: &str, obj: &mut Value) {
         "Namespace" => namespace(obj),
         "Node" => node(obj),
         "Endpoints" => each(obj, "subsets", |subset| each(subset, "ports", |port| fill_blank(port, "protocol", "TCP"))),
+        "ResourceQuota" => {
+            for (part, maps) in [("spec", &["hard"][..]), ("status", &["hard", "used"])] {
+                with(obj, part, |part| maps.iter().for_each(|map| with(part, map, round)));
+            }
+        }
         "LimitRange" => with(obj, "spec", |spec| each(spec, "limits", limit)),
         "PersistentVolume" => storage::persistent_volume(obj),
         "PersistentVolumeClaim" => storage::persistent_volume_claim(obj),
@@ -123,6 +129,8 @@ fn node(obj: &mut Value) {
         }
     }
     with(obj, "status", |status| {
+        with(status, "capacity", round);
+        with(status, "allocatable", round);
         if unset(status.get("allocatable"))
             && let Some(capacity) = status.get("capacity").filter(|c| c.is_object()).cloned()
         {
@@ -132,6 +140,9 @@ fn node(obj: &mut Value) {
 }
 
 fn limit(limit: &mut Value) {
+    for map in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
+        with(limit, map, round);
+    }
     if text(limit, &["type"]) != "Container" {
         return;
     }

@@ -32,6 +32,9 @@ pub fn apply(group: &str, version: &str, kind: &str, obj: &mut Value) {
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => core::role_binding(obj),
         ("storage.k8s.io", _) => storage::apply(kind, obj),
         ("scheduling.k8s.io", "PriorityClass") => fields::fill(obj, "preemptionPolicy", "PreemptLowerPriority"),
+        ("node.k8s.io", "RuntimeClass") => {
+            fields::with(obj, "overhead", |overhead| fields::with(overhead, "podFixed", resource::round));
+        }
         ("admissionregistration.k8s.io", _) => admission::apply(kind, obj),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => admission::custom_resource_definition(obj),
         ("apiregistration.k8s.io", "APIService") => admission::api_service(obj),

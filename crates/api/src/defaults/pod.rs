@@ -54,6 +54,8 @@ fn pod_spec(spec: &mut Value) {
     fill(spec, "terminationGracePeriodSeconds", 30);
     fill_blank(spec, "schedulerName", "default-scheduler");
     each(spec, "volumes", volume::volume);
+    with(spec, "overhead", super::resource::round);
+    with(spec, "resources", super::resource::round_requirements);
     for containers in ["containers", "initContainers", "ephemeralContainers"] {
         each(spec, containers, container);
     }

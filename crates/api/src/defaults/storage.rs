@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::fields::{fill, fill_blank, within};
-use super::resource::round_requirements;
+use super::fields::{fill, fill_blank, with, within};
+use super::resource::{round, round_requirements};
 use super::volume;
 
 pub(super) fn apply(kind: &str, obj: &mut Value) {
@@ -27,8 +27,8 @@ pub(super) fn apply(kind: &str, obj: &mut Value) {
                 && let Some(source) = spec.get_mut("source")
                 && let Some(inline) = source.get_mut("inlineVolumeSpec").filter(|s| s.is_object())
             {
+                with(inline, "capacity", round);
                 volume::sources(inline);
-                fill(inline, "volumeMode", "Filesystem");
             }
         }
         _ => {}
@@ -42,6 +42,7 @@ pub(super) fn persistent_volume(obj: &mut Value) {
     if let Some(spec) = within(obj, "spec") {
         fill_blank(spec, "persistentVolumeReclaimPolicy", "Retain");
         fill(spec, "volumeMode", "Filesystem");
+        with(spec, "capacity", round);
         volume::sources(spec);
     }
 }

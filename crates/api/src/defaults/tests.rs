@@ -260,6 +260,30 @@ fn one_field_of_many_kinds() {
     }
 }
 
+#[test]
+fn amounts_are_rounded_up_to_thousandths() {
+    let mut obj = json!({"spec": {"hard": {"cpu": "1500u", "memory": "1Gi"}}});
+    apply("", "v1", "ResourceQuota", &mut obj);
+    assert_eq!(obj["spec"]["hard"], json!({"cpu": "2m", "memory": "1Gi"}));
+}
+
+#[test]
+fn pods_as_a_whole_ask_for_what_their_containers_ask_for() {
+    let requests = |cpu: &str| json!({"image": "a:1", "resources": {"requests": {"cpu": cpu}}});
+    let mut sidecar = requests("1");
+    sidecar["restartPolicy"] = "Always".into();
+    for (inits, want) in [
+        (json!([]), json!({"cpu": "1500m", "memory": "1Gi"})),
+        (json!([requests("5")]), json!({"cpu": "5", "memory": "1Gi"})),
+        (json!([sidecar, requests("5")]), json!({"cpu": "6", "memory": "1Gi"})),
+    ] {
+        let mut obj = json!({"spec": {"resources": {"limits": {"cpu": "8", "memory": "1Gi"}},
+            "containers": [requests("1"), requests("500m")], "initContainers": inits}});
+        apply("", "v1", "Pod", &mut obj);
+        assert_eq!(obj["spec"]["resources"]["requests"], want);
+    }
+}
+
 /// Any JSON, shallow but with the field names that defaulting looks for.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![

@@ -19,6 +19,7 @@ pub(super) fn prepare(resource: &Resource, obj: &mut Value, now: Now<'_>) {
         ("", "Pod") => pod::on_create(obj),
         ("", "Service") => service::on_create(obj),
         ("", "Namespace") => namespace(obj),
+        ("", "ServiceAccount") => secret_references(obj),
         ("", "PersistentVolume") => with(obj, "status", |s| put(s, "lastPhaseTransitionTime", now.rfc3339)),
         ("", "PersistentVolumeClaim") => with(obj, "spec", claim_source),
         ("apps", "DaemonSet") => template_generation(obj),
@@ -84,6 +85,15 @@ fn starts_with_generation(group: &str, kind: &str) -> bool {
     }
 }
 
+/// Of the secrets an account names, only the names count.
+pub(super) fn secret_references(account: &mut Value) {
+    each(account, "secrets", |secret| {
+        if let Some(secret) = secret.as_object_mut() {
+            secret.retain(|key, _| key == "name");
+        }
+    });
+}
+
 fn namespace(obj: &mut Value) {
     let name = text(obj, &["metadata", "name"]).to_owned();
     if let Some(metadata) = within(obj, "metadata")
@@ -104,7 +114,7 @@ fn namespace(obj: &mut Value) {
 }
 
 /// The older and the newer field for where a volume's content comes from are kept in step.
-fn claim_source(spec: &mut Value) {
+pub(super) fn claim_source(spec: &mut Value) {
     let source = spec.get("dataSource").filter(|v| !v.is_null()).cloned();
     let reference = spec.get("dataSourceRef").filter(|v| !v.is_null()).cloned();
     match (source, reference) {
@@ -150,7 +160,7 @@ fn api_service(obj: &mut Value, now: Now<'_>) {
     }
 }
 
-fn device_taints(obj: &mut Value, now: Now<'_>) {
+pub(super) fn device_taints(obj: &mut Value, now: Now<'_>) {
     with(obj, "spec", |spec| {
         each(spec, "devices", |device| each(device, "taints", |taint| fill(taint, "timeAdded", now.rfc3339)));
     });

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::defaults::fields::{at, each, list, put, text, within};
+use crate::quantity::Quantity;
 
 /// Fills in the limits and requests that the limit ranges of a pod's namespace say containers have by default.
 pub fn apply(pod: &mut Value, ranges: &[Value]) {
@@ -83,39 +84,58 @@ pub fn violations(kind: &str, obj: &Value, ranges: &[Value]) -> Vec<String> {
 fn check(item: &Value, what: &str, resources: &Value, found: &mut Vec<String>) {
     let entries = |key: &str| item.get(key).and_then(Value::as_object).into_iter().flatten();
     let given = |key: &str, name: &str| {
-        let value = at(resources, &[key, name])?;
-        Some((amount(value)?, value.as_str().map_or_else(|| value.to_string(), str::to_owned)))
+        let quantity = amount(at(resources, &[key, name])?)?;
+        let shown = quantity.to_string();
+        Some((quantity, shown))
     };
     for (name, bound) in entries("min") {
-        let (Some(least), shown) = (amount(bound), show(bound)) else { continue };
+        let Some(least) = amount(bound) else { continue };
         match (given("requests", name), given("limits", name)) {
-            (None, _) => found.push(format!("minimum {name} usage per {what} is {shown}.  No request is specified")),
+            (None, _) => found.push(format!("minimum {name} usage per {what} is {least}.  No request is specified")),
             (Some((asked, text)), _) if asked < least => {
-                found.push(format!("minimum {name} usage per {what} is {shown}, but request is {text}"));
+                found.push(format!("minimum {name} usage per {what} is {least}, but request is {text}"));
             }
             (_, Some((allowed, text))) if allowed < least => {
-                found.push(format!("minimum {name} usage per {what} is {shown}, but limit is {text}"));
+                found.push(format!("minimum {name} usage per {what} is {least}, but limit is {text}"));
             }
             _ => {}
         }
     }
     for (name, bound) in entries("max") {
-        let (Some(most), shown) = (amount(bound), show(bound)) else { continue };
+        let Some(most) = amount(bound) else { continue };
         match (given("requests", name), given("limits", name)) {
-            (_, None) => found.push(format!("maximum {name} usage per {what} is {shown}.  No limit is specified")),
+            (_, None) => found.push(format!("maximum {name} usage per {what} is {most}.  No limit is specified")),
             (_, Some((allowed, text))) if allowed > most => {
-                found.push(format!("maximum {name} usage per {what} is {shown}, but limit is {text}"));
+                found.push(format!("maximum {name} usage per {what} is {most}, but limit is {text}"));
             }
             (Some((asked, text)), _) if asked > most => {
-                found.push(format!("maximum {name} usage per {what} is {shown}, but request is {text}"));
+                found.push(format!("maximum {name} usage per {what} is {most}, but request is {text}"));
             }
             _ => {}
         }
     }
+    for (name, bound) in entries("maxLimitRequestRatio") {
+        let Some(most) = amount(bound) else { continue };
+        let ratio = format!("{name} max limit to request ratio per {what} is {most}");
+        match (given("requests", name), given("limits", name)) {
+            (None, _) => found.push(format!("{ratio}, but no request is specified or request is 0")),
+            (Some((asked, _)), _) if asked.is_zero() => {
+                found.push(format!("{ratio}, but no request is specified or request is 0"));
+            }
+            (_, None) => found.push(format!("{ratio}, but no limit is specified or limit is 0")),
+            (Some((asked, _)), Some((allowed, _))) => {
+                let times = thousandths(&allowed) / thousandths(&asked);
+                if times > thousandths(&most) / 1000.0 {
+                    found.push(format!("{ratio}, but provided ratio is {times:.6}"));
+                }
+            }
+        }
+    }
 }
 
-fn show(bound: &Value) -> String {
-    bound.as_str().map_or_else(|| bound.to_string(), str::to_owned)
+#[allow(clippy::cast_precision_loss, reason = "a ratio to compare, which upstream computes in floating point too")]
+fn thousandths(quantity: &Quantity) -> f64 {
+    quantity.milli_value() as f64
 }
 
 /// What all containers of a pod ask for and are limited to. A resource counts only if every container has a limit.
@@ -129,68 +149,26 @@ fn pod_total(pod: &Value) -> Value {
         names.dedup();
         for name in names {
             let amounts: Vec<&Value> = containers.iter().filter_map(|c| at(c, &["resources", key, name])).collect();
-            let value = match amounts.as_slice() {
-                [one] => (*one).clone(),
-                many => {
-                    let nano = many.iter().filter_map(|v| amount(v)).fold(0_i128, i128::saturating_add);
-                    let unit = nano / NANO;
-                    if nano % NANO == 0 { unit.to_string().into() } else { format!("{}m", nano / (NANO / 1000)).into() }
-                }
-            };
+            let mut sum = Quantity::zero();
+            amounts.iter().filter_map(|value| amount(value)).for_each(|quantity| sum.add(&quantity));
             if let Some(map) = total.get_mut(key) {
-                put(map, name, value);
+                put(map, name, sum.to_string());
             }
         }
     }
     total
 }
 
-const NANO: i128 = 1_000_000_000;
-
-/// A quantity in billionths, for comparing; `None` if it is none.
-pub(super) fn amount(value: &Value) -> Option<i128> {
-    let text = match value {
-        Value::String(text) => text.as_str(),
-        Value::Number(number) => &number.to_string(),
-        _ => return None,
-    };
-    let digits = text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '+' | '-'))).unwrap_or(text.len());
-    let (number, suffix) = text.split_at(digits);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let negative = whole.starts_with('-');
-    let whole = whole.trim_start_matches(['+', '-']);
-    let mantissa: i128 = format!("0{whole}{fraction}").parse().ok()?;
-    let mut scale = i32::try_from(fraction.len()).ok()?.checked_neg()?;
-    let mut factor: i128 = 1;
-    match suffix {
-        "" => {}
-        "n" => scale -= 9,
-        "u" => scale -= 6,
-        "m" => scale -= 3,
-        "k" => scale += 3,
-        "M" => scale += 6,
-        "G" => scale += 9,
-        "T" => scale += 12,
-        "P" => scale += 15,
-        "E" => scale += 18,
-        "Ki" => factor = 1 << 10,
-        "Mi" => factor = 1 << 20,
-        "Gi" => factor = 1 << 30,
-        "Ti" => factor = 1 << 40,
-        "Pi" => factor = 1 << 50,
-        "Ei" => factor = 1 << 60,
-        exponent => scale = scale.checked_add(exponent.strip_prefix(['e', 'E'])?.parse::<i32>().ok()?)?,
+/// A decoded quantity; what is none counts as absent.
+pub(super) fn amount(value: &Value) -> Option<Quantity> {
+    match value {
+        Value::String(text) => Quantity::parse(text).ok(),
+        Value::Number(number) => Quantity::parse(&number.to_string()).ok(),
+        _ => None,
     }
-    let mut result = mantissa.checked_mul(factor)?;
-    let scale = scale + 9;
-    let power = 10_i128.checked_pow(scale.unsigned_abs())?;
-    result = if scale >= 0 { result.checked_mul(power)? } else { result.div_euclid(power) };
-    Some(if negative { -result } else { result })
 }
 
-/// The quantity as it was written, if it is no whole number.
+/// The quantity as it is shown, if it is no whole number. Thousandths are all that upstream looks at.
 pub(super) fn is_fractional(value: &Value) -> Option<String> {
-    // Thousandths are all that upstream looks at.
-    let thousandths = amount(value)? / (NANO / 1000);
-    (thousandths % 1000 != 0).then(|| show(value))
+    amount(value).filter(|quantity| quantity.milli_value() % 1000 != 0).map(|quantity| quantity.to_string())
 }

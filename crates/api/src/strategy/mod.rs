@@ -10,19 +10,21 @@ use crate::catalogue::Resource;
 pub mod admission;
 mod create;
 mod custom;
+mod families;
 mod job;
 pub mod limits;
 mod metadata;
 mod pod;
 mod rules;
 pub mod scale;
-mod service;
+pub mod service;
 #[cfg(test)]
 mod tests;
 mod update;
 mod warnings;
 
 pub use custom::{prepare_create_custom, prepare_update_custom};
+pub use families::ip_families;
 pub use pod::{bind, qos_class};
 pub use rules::{
     Propagation, allow_create_on_update, allow_unconditional_update, default_grace_period, default_propagation,

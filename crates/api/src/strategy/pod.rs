@@ -6,6 +6,7 @@ use super::Now;
 use super::limits::amount;
 use super::metadata::{copy, copy_exactly, differ, raise_generation, reset_for_status};
 use crate::defaults::fields::{at, blank, each, fill, fill_blank, list, put, take, text, unset, with, within};
+use crate::quantity::Quantity;
 
 pub(super) fn on_create(pod: &mut Value) {
     let qos = qos_class(pod);
@@ -160,16 +161,22 @@ pub fn qos_class(pod: &Value) -> &'static str {
     let containers = ["containers", "initContainers"].iter().map(|key| list(pod, &["spec", key]).len()).sum::<usize>();
     let mut guaranteed = whole.is_some() || parts.len() == containers;
     // Per resource: the sums of what is asked for and what is allowed.
-    let mut sums = [(0_i128, 0_i128); 2];
+    let mut sums = ["cpu", "memory"].map(|_| (Quantity::zero(), Quantity::zero()));
     for resources in parts {
         for (sum, name) in sums.iter_mut().zip(["cpu", "memory"]) {
-            let of = |key: &str| at(resources, &[key, name]).and_then(amount).filter(|n| *n > 0);
-            sum.0 = sum.0.saturating_add(of("requests").unwrap_or_default());
-            sum.1 = sum.1.saturating_add(of("limits").unwrap_or_default());
-            guaranteed &= of("limits").is_some();
+            let of = |key: &str| {
+                at(resources, &[key, name]).and_then(amount).filter(|amount| !amount.is_zero() && !amount.is_negative())
+            };
+            if let Some(requests) = of("requests") {
+                sum.0.add(&requests);
+            }
+            match of("limits") {
+                Some(limits) => sum.1.add(&limits),
+                None => guaranteed = false,
+            }
         }
     }
-    if sums == [(0, 0); 2] {
+    if sums.iter().all(|(requests, limits)| requests.is_zero() && limits.is_zero()) {
         "BestEffort"
     } else if guaranteed && sums.iter().all(|(requests, limits)| requests == limits) {
         "Guaranteed"
@@ -192,7 +199,7 @@ fn merge_label_keys(pod: &mut Value) {
             };
             each(terms, "requiredDuringSchedulingIgnoredDuringExecution", &mut both);
             each(terms, "preferredDuringSchedulingIgnoredDuringExecution", |weighted| {
-                with(weighted, "podAffinityTerm", &mut both);
+                with(weighted, "podAffinityTerm", both);
             });
         });
     }

@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use super::metadata::{copy, differ};
-use crate::defaults::fields::{at, blank, fill_blank, flag, list, put, take, text, with};
+use crate::defaults::fields::{at, blank, each, fill_blank, flag, list, put, take, text, with};
 
 pub(super) fn on_create(service: &mut Value) {
     with(service, "spec", |spec| {
@@ -25,11 +25,13 @@ pub(super) fn on_update(new: &mut Value, old: &Value) {
     });
 }
 
-fn needs_address(spec: &Value) -> bool {
+/// Whether a service of this spec has addresses in the cluster (`None` counts as one).
+pub fn needs_cluster_ip(spec: &Value) -> bool {
     matches!(text(spec, &["type"]), "ClusterIP" | "NodePort" | "LoadBalancer")
 }
 
-fn needs_node_port(spec: &Value) -> bool {
+/// Whether its ports have ports on every node.
+pub fn needs_node_ports(spec: &Value) -> bool {
     match text(spec, &["type"]) {
         "NodePort" => true,
         "LoadBalancer" => {
@@ -40,7 +42,8 @@ fn needs_node_port(spec: &Value) -> bool {
     }
 }
 
-fn needs_health_port(spec: &Value) -> bool {
+/// Whether a load balancer asks nodes on a port of its own whether they have endpoints.
+pub fn needs_health_check_port(spec: &Value) -> bool {
     text(spec, &["type"]) == "LoadBalancer" && text(spec, &["externalTrafficPolicy"]) == "Local"
 }
 
@@ -51,7 +54,7 @@ fn is_external(spec: &Value) -> bool {
 
 /// A client that leaves out what was allocated means to keep it.
 fn keep_allocated(after: &mut Value, before: &Value) {
-    if needs_address(after) && needs_address(before) {
+    if needs_cluster_ip(after) && needs_cluster_ip(before) {
         if blank(after.get("clusterIP")) {
             copy(after, before, "clusterIP");
         }
@@ -64,7 +67,7 @@ fn keep_allocated(after: &mut Value, before: &Value) {
             }
         }
     }
-    if needs_node_port(after) && needs_node_port(before) {
+    if needs_node_ports(after) && needs_node_ports(before) {
         let taken: Vec<i64> =
             list(after, &["ports"]).iter().filter_map(|p| p.get("nodePort")?.as_i64()).filter(|p| *p != 0).collect();
         if let Some(ports) = after.get_mut("ports").and_then(Value::as_array_mut) {
@@ -77,7 +80,7 @@ fn keep_allocated(after: &mut Value, before: &Value) {
             }
         }
     }
-    if needs_health_port(after) && needs_health_port(before) && blank(after.get("healthCheckNodePort")) {
+    if needs_health_check_port(after) && needs_health_check_port(before) && blank(after.get("healthCheckNodePort")) {
         copy(after, before, "healthCheckNodePort");
     }
 }
@@ -99,19 +102,17 @@ fn normalise_addresses(after: &mut Value, before: &Value) {
 
 /// A change of type gives back what only the old type needed, unless the client sets it to something new.
 fn drop_unneeded(after: &mut Value, before: &Value) {
-    if needs_address(before) && !needs_address(after) {
+    if needs_cluster_ip(before) && !needs_cluster_ip(after) {
         for key in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
             drop_if_same(after, before, key);
         }
     }
-    if needs_node_port(before) && !needs_node_port(after) && same_node_ports(after, before) {
-        if let Some(ports) = after.get_mut("ports").and_then(Value::as_array_mut) {
-            for port in ports {
-                take(port, "nodePort");
-            }
-        }
+    if needs_node_ports(before) && !needs_node_ports(after) && same_node_ports(after, before) {
+        each(after, "ports", |port| {
+            take(port, "nodePort");
+        });
     }
-    if needs_health_port(before) && !needs_health_port(after) {
+    if needs_health_check_port(before) && !needs_health_check_port(after) {
         drop_if_same(after, before, "healthCheckNodePort");
     }
     if text(before, &["type"]) == "LoadBalancer" && text(after, &["type"]) != "LoadBalancer" {

@@ -303,6 +303,89 @@ fn limit_ranges() {
 }
 
 #[test]
+fn small_strategies() {
+    let accounts = resource("", "serviceaccounts", "ServiceAccount", &[]);
+    let got = created(&accounts, json!({"metadata": {}, "secrets": [{"name": "s", "namespace": "n"}]}));
+    assert_eq!(got["secrets"], json!([{"name": "s"}]));
+
+    let sets = resource("apps", "daemonsets", "DaemonSet", &["status"]);
+    let old = created(&sets, json!({"metadata": {}, "spec": {"template": {"a": 1}}}));
+    let key = "deprecated.daemonset.template.generation";
+    assert_eq!(old["metadata"]["annotations"][key], "1");
+    let got = updated(&sets, "", json!({"metadata": {}, "spec": {"template": {"a": 2}}}), &old);
+    assert_eq!((&got["metadata"]["annotations"][key], &got["metadata"]["generation"]), (&json!("2"), &json!(2)));
+    let got = updated(&sets, "status", json!({"metadata": {}, "status": {}}), &old);
+    assert_eq!(got["metadata"]["annotations"][key], "1");
+
+    let claims = resource("", "persistentvolumeclaims", "PersistentVolumeClaim", &["status"]);
+    let source = json!({"kind": "PersistentVolumeClaim", "name": "other"});
+    let got = created(&claims, json!({"metadata": {}, "spec": {"dataSource": source}}));
+    assert_eq!(got["spec"]["dataSourceRef"], source);
+
+    let crds = resource("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition", &["status"]);
+    let version = |name: &str, storage: bool| json!({"name": name, "storage": storage});
+    let old = created(&crds, json!({"metadata": {}, "spec": {"versions": [version("v1", true)]}}));
+    assert_eq!(old["status"]["storedVersions"], json!(["v1"]));
+    let versions = json!([version("v1", false), version("v2", true)]);
+    let got = updated(&crds, "", json!({"metadata": {}, "spec": {"versions": versions}}), &old);
+    assert_eq!(got["status"]["storedVersions"], json!(["v1", "v2"]));
+
+    let slices = resource("discovery.k8s.io", "endpointslices", "EndpointSlice", &[]);
+    let old = json!({"metadata": {"generation": 1}, "endpoints": [], "ports": []});
+    for (new, generation) in [
+        (json!({"metadata": {"annotations": {"a": "b"}}, "endpoints": [], "ports": []}), 1),
+        (json!({"metadata": {"labels": {"a": "b"}}, "endpoints": [], "ports": []}), 2),
+        (json!({"metadata": {}, "endpoints": [{}], "ports": []}), 2),
+    ] {
+        assert_eq!(updated(&slices, "", new, &old)["metadata"]["generation"], generation);
+    }
+}
+
+#[test]
+fn pods_through_their_subresources() {
+    let pods = resource("", "pods", "Pod", &["status", "resize", "ephemeralcontainers"]);
+    let old =
+        json!({"metadata": {"generation": 1}, "spec": {"containers": [{"name": "c", "image": "x", "resources": {}}]}});
+    let wish = json!({"metadata": {}, "spec": {"containers": [{"name": "c", "image": "y", "resources": {"limits": {"cpu": "1"}}}],
+        "ephemeralContainers": [{"name": "e"}]}});
+    let got = updated(&pods, "resize", wish.clone(), &old);
+    assert_eq!(got["spec"]["containers"], json!([{"name": "c", "image": "x", "resources": {"limits": {"cpu": "1"}}}]));
+    assert!(got["spec"].get("ephemeralContainers").is_none());
+    assert_eq!(got["metadata"]["generation"], 2);
+    let got = updated(&pods, "ephemeralcontainers", wish, &old);
+    assert_eq!(got["spec"]["containers"], old["spec"]["containers"]);
+    assert_eq!(got["spec"]["ephemeralContainers"], json!([{"name": "e"}]));
+}
+
+#[test]
+fn admission_of_other_kinds() {
+    let class = |name: &str, time: &str, default: &str| {
+        json!({"metadata": {"name": name, "creationTimestamp": time,
+            "annotations": {"storageclass.kubernetes.io/is-default-class": default}}})
+    };
+    let classes = [
+        class("old", "2020-01-01T00:00:00Z", "true"),
+        class("new", "2021-01-01T00:00:00Z", "true"),
+        class("newest", "2022-01-01T00:00:00Z", "false"),
+    ];
+    let mut claim = json!({"spec": {}});
+    admission::default_storage_class(&mut claim, &classes);
+    assert_eq!(claim["spec"]["storageClassName"], "new");
+    let mut none = json!({"spec": {"storageClassName": ""}});
+    admission::default_storage_class(&mut none, &classes);
+    assert_eq!(none["spec"]["storageClassName"], "", "an empty class means no class");
+
+    let mut pod = json!({"spec": {"nodeSelector": {"a": "b"}}});
+    let runtime = json!({"overhead": {"podFixed": {"cpu": "1"}}, "scheduling": {"nodeSelector": {"c": "d"}}});
+    assert_eq!(admission::runtime_class(&mut pod, &runtime), Ok(()));
+    assert_eq!(pod["spec"], json!({"overhead": {"cpu": "1"}, "nodeSelector": {"a": "b", "c": "d"}}));
+    let mut node = json!({});
+    admission::taint_new_node(&mut node);
+    admission::taint_new_node(&mut node);
+    assert_eq!(node["spec"]["taints"].as_array().unwrap().len(), 1);
+}
+
+#[test]
 fn what_a_write_warns_of() {
     let pods = resource("", "pods", "Pod", &[]);
     let pod = json!({"metadata": {"name": "p"}, "spec": {
@@ -349,5 +432,8 @@ fn what_a_write_warns_of() {
     ] {
         assert_eq!(warnings(&services, &json!({"spec": spec}), None), [want]);
     }
+    let quota = json!({"spec": {"hard": {"cpu": "2", "limits.cpu": "1500m", "requests.memory": "1Gi", "limits.memory": "2Gi"}}});
+    let told = warnings(&resource("", "resourcequotas", "ResourceQuota", &[]), &quota, None);
+    assert_eq!(told, ["ResourceQuota cpu (2) should be less than limits.cpu (1500m)"]);
     assert!(deprecated_api("", "v1", "Endpoints").is_some() && deprecated_api("", "v1", "Pod").is_none());
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::create::TEMPLATE_GENERATION;
+use super::create::{self, TEMPLATE_GENERATION};
 use super::metadata::{copy, copy_exactly, differ, raise_generation, reset_for_status};
 use super::{Now, pod, service};
 use crate::catalogue::Resource;
@@ -11,7 +11,7 @@ use crate::defaults::fields::{at, each, fill, flag, list, put, take, text, unset
 pub(super) fn prepare(resource: &Resource, subresource: &str, new: &mut Value, old: &Value, now: Now<'_>) {
     let (group, kind) = (&*resource.group, &*resource.kind);
     match (subresource, group, kind) {
-        ("", ..) => object(resource, new, old),
+        ("", ..) => object(resource, new, old, now),
         ("status", ..) => status(group, kind, new, old, now),
         ("finalize", "", "Namespace") => copy_exactly(new, old, "status"),
         ("approval", "certificates.k8s.io", _) => {
@@ -26,11 +26,11 @@ pub(super) fn prepare(resource: &Resource, subresource: &str, new: &mut Value, o
         ("ephemeralcontainers", "", "Pod") => pod::only_ephemeral_containers(new, old),
         ("resize", "", "Pod") => pod::only_resize(new, old),
         // Any other subresource has already been turned into a change of the object itself.
-        _ => object(resource, new, old),
+        _ => object(resource, new, old, now),
     }
 }
 
-fn object(resource: &Resource, new: &mut Value, old: &Value) {
+fn object(resource: &Resource, new: &mut Value, old: &Value, now: Now<'_>) {
     let (group, kind) = (&*resource.group, &*resource.kind);
     if resource.subresource("status").is_some() {
         copy_exactly(new, old, "status");
@@ -44,7 +44,10 @@ fn object(resource: &Resource, new: &mut Value, old: &Value) {
             }
         }
         ("", "Secret") if text(new, &["type"]).is_empty() => copy(new, old, "type"),
+        ("", "ServiceAccount") => create::secret_references(new),
+        ("", "PersistentVolumeClaim") => with(new, "spec", create::claim_source),
         ("certificates.k8s.io", "CertificateSigningRequest") => copy_exactly(new, old, "spec"),
+        ("resource.k8s.io", "ResourceSlice") => create::device_taints(new, now),
         ("apps", "DaemonSet") => template_generation(new, old),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => stored_versions(new),
         _ => {}
@@ -87,6 +90,7 @@ fn status(group: &str, kind: &str, new: &mut Value, old: &Value, now: Now<'_>) {
     match (group, kind) {
         ("", "Pod") => pod::on_status(new, old),
         ("", "PersistentVolume") => phase_time(new, old, now),
+        ("apps", "DaemonSet") => template_generation(new, old),
         ("apps", "Deployment") => {
             if let (Some(metadata), Some(before)) = (within(new, "metadata"), old.get("metadata")) {
                 copy(metadata, before, "labels");

@@ -2,12 +2,14 @@
 
 use serde_json::Value;
 
+use super::limits::amount;
 use super::metadata::{differ, generation};
 use crate::catalogue::Resource;
 use crate::defaults::fields::{at, blank, list, text, unset};
 
 mod addresses;
 mod pod;
+mod secret;
 mod volumes;
 
 use addresses::{cidr, ip};
@@ -36,6 +38,8 @@ pub fn warnings(resource: &Resource, obj: &Value, old: Option<&Value>) -> Vec<St
         ("", "Node") => node(obj, &mut out),
         ("", "PersistentVolume") => volumes::persistent_volume(obj, &mut out),
         ("", "PersistentVolumeClaim") => volumes::persistent_volume_claim(obj, &mut out),
+        ("", "ResourceQuota") if old.is_none() => quota(obj, &mut out),
+        ("", "Secret") => secret::secret(obj, &mut out),
         ("", "ServiceAccount") => service_account(obj, old, &mut out),
         ("discovery.k8s.io", "EndpointSlice") => endpoint_slice(obj, old, &mut out),
         ("networking.k8s.io", "Ingress") if old.is_none() => ingress(obj, &mut out),
@@ -196,6 +200,21 @@ fn node(obj: &Value, out: &mut Vec<String>) {
     }
     for (i, range) in list(obj, &["spec", "podCIDRs"]).iter().enumerate() {
         cidr(&format!("spec.podCIDRs[{i}]"), range.as_str().unwrap_or_default(), out);
+    }
+}
+
+/// A quota that allows more to be asked for than to be used.
+fn quota(obj: &Value, out: &mut Vec<String>) {
+    let hard = |name: &str| at(obj, &["spec", "hard", name]).and_then(amount).map(|amount| (name.to_owned(), amount));
+    for name in ["cpu", "memory", "storage", "ephemeral-storage"] {
+        let plain = || hard(name).filter(|_| matches!(name, "cpu" | "memory"));
+        let requests = hard(&format!("requests.{name}")).or_else(plain);
+        let limits = hard(&format!("limits.{name}"));
+        if let (Some((request, asked)), Some((limit, allowed))) = (requests, limits)
+            && asked > allowed
+        {
+            out.push(format!("ResourceQuota {request} ({asked}) should be less than {limit} ({allowed})"));
+        }
     }
 }
 
