@@ -136,28 +136,33 @@ impl Authenticator {
         }
         match bearer(headers) {
             None => Ok(User::anonymous()),
-            Some(token) => self.token_user(token, self.tokens.audiences(), lookup, now).map_err(|refused| {
-                tracing::debug!(%refused, "refused a bearer token");
-                Status::unauthorized()
-            }),
+            Some(token) => match self.token_user(token, self.tokens.audiences(), lookup, now) {
+                Ok((user, _)) => Ok(user),
+                Err(refused) => {
+                    tracing::debug!(%refused, "refused a bearer token");
+                    Err(Status::unauthorized())
+                }
+            },
         }
     }
 
-    /// Who a token stands for, if it is good for one of the audiences.
+    /// Who a token stands for, and for which of the audiences it is good.
     pub fn token_user(
         &self,
         token: &str,
         audiences: &[String],
         lookup: &dyn Lookup,
         now: i64,
-    ) -> Result<User, Refused> {
+    ) -> Result<(User, Vec<String>), Refused> {
         if aws_lc_rs::constant_time::verify_slices_are_equal(token.as_bytes(), self.admin_token.as_bytes()).is_ok() {
             let groups = vec![MASTERS.to_owned(), AUTHENTICATED.to_owned()];
-            return Ok(User { name: super::pki::ADMIN.to_owned(), groups, ..User::default() });
+            let admin = User { name: super::pki::ADMIN.to_owned(), groups, ..User::default() };
+            return Ok((admin, audiences.to_vec()));
         }
         let claims = self.tokens.verify(token, audiences, now)?;
         still_there(&claims, lookup, now)?;
-        Ok(account_user(&claims))
+        let good_for = claims.audiences.iter().filter(|a| audiences.contains(a)).cloned().collect();
+        Ok((account_user(&claims), good_for))
     }
 }
 

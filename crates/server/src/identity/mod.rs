@@ -1,12 +1,18 @@
 //! Who is who: the server's own certificates and keys, and the users behind requests.
 
 pub mod authenticate;
+pub mod authorize;
 mod error;
+mod escalation;
 mod files;
+pub mod impersonate;
 pub mod keys;
 pub mod kubeconfig;
 pub mod pki;
+pub mod rbac;
+pub mod reviews;
 pub mod token;
+pub mod token_request;
 
 use std::{
     fs,
@@ -21,6 +27,7 @@ use http::HeaderMap;
 use serde_json::Value;
 
 pub use authenticate::{Authenticator, Bound, Found, Lookup, Peer, User};
+pub use authorize::{Attributes, Authorizer, Decision};
 pub use error::Error;
 
 use keys::Keys;
