@@ -4,8 +4,9 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::{parse, syntax};
+use super::parse;
 use crate::field::{FieldError, FieldErrors};
+use crate::names;
 use crate::status::Status;
 
 /// A conjunction of requirements. Without any it matches everything.
@@ -126,8 +127,9 @@ impl Requirement {
     /// A checked requirement, or what is wrong with it.
     pub fn new(key: &str, operator: Operator, values: Vec<String>) -> Result<Self, String> {
         let mut errors = FieldErrors::new();
-        if let Some(problem) = syntax::label_key(key) {
-            errors.push(FieldError::invalid("key", &key.into(), &problem));
+        let complaints = names::qualified_name(key);
+        if !complaints.is_empty() {
+            errors.push(FieldError::invalid("key", &key.into(), &complaints.join("; ")));
         }
         let wrong_count = match operator {
             Operator::In | Operator::NotIn if values.is_empty() => {
@@ -156,8 +158,10 @@ impl Requirement {
             }
         }
         for (i, value) in values.iter().enumerate() {
-            if let Some(problem) = syntax::label_value(value) {
-                errors.push(FieldError::invalid(format!("values[{i}][{key}]"), &value.as_str().into(), &problem));
+            let complaints = names::label_value(value);
+            if !complaints.is_empty() {
+                let path = format!("values[{i}][{key}]");
+                errors.push(FieldError::invalid(path, &value.as_str().into(), &complaints.join("; ")));
             }
         }
         if errors.is_empty() {

@@ -4,7 +4,6 @@ pub mod fields;
 mod labels;
 mod parse;
 pub mod scan;
-mod syntax;
 
 pub use fields::FieldSelector;
 pub use labels::{LabelSelector, Operator, Requirement};

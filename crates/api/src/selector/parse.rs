@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use super::labels::{Operator, Requirement};
-use super::syntax;
 use crate::field::FieldError;
+use crate::names;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token {
@@ -135,8 +135,9 @@ impl<'a> Parser<'a> {
         if token != Token::Identifier {
             return Err(format!("found '{key}', expected: identifier"));
         }
-        if let Some(problem) = syntax::label_key(key) {
-            return Err(FieldError::invalid("", &key.into(), &problem).to_string());
+        let complaints = names::qualified_name(key);
+        if !complaints.is_empty() {
+            return Err(FieldError::invalid("", &key.into(), &complaints.join("; ")).to_string());
         }
         if negated {
             return Requirement::new(key, Operator::DoesNotExist, Vec::new());

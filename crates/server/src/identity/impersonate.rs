@@ -5,6 +5,7 @@
 
 use api::{
     field::FieldError,
+    names,
     status::{Result, Status},
 };
 use http::HeaderMap;
@@ -256,13 +257,7 @@ fn bad_extra(key: &str, values: &[String]) -> Option<String> {
 /// The node of a node's user name.
 fn node_name(user: &str) -> Option<&str> {
     let name = user.strip_prefix("system:node:")?;
-    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    let label = |label: &str| {
-        label.bytes().next().is_some_and(plain)
-            && label.bytes().last().is_some_and(plain)
-            && label.bytes().all(|b| plain(b) || b == b'-')
-    };
-    (name.len() <= 253 && name.split('.').all(label)).then_some(name)
+    names::dns1123_subdomain(name).is_empty().then_some(name)
 }
 
 /// Namespace and name of a ServiceAccount's user name.
