@@ -11,6 +11,7 @@ use crate::schema::{Schema, TypeId};
 use super::correlate::Pair;
 use super::metadata::{self, Malformed};
 use super::node::{Node, strings, text};
+use super::rules::Rules;
 use super::{defaulting, lists, prune, structure, values};
 
 #[derive(Debug)]
@@ -66,6 +67,7 @@ pub struct Version {
     /// `openAPIV3Schema` as the definition has it.
     pub raw: Value,
     pub(crate) root: Node,
+    pub(crate) rules: Option<Rules>,
     pub(crate) api_version: String,
     pub(crate) kind: Box<str>,
 }
@@ -214,6 +216,7 @@ impl Version {
             root.preserve_unknown = true;
         }
         let (schema, ty) = structure::build(&root);
+        let rules = Rules::compile(&root, true);
         let api_version = api_version(group, name);
         let flag = |key: &str| version.get(key).and_then(Value::as_bool).unwrap_or(false);
         let deprecation = flag("deprecated").then(|| match text(version, "deprecationWarning") {
@@ -234,6 +237,7 @@ impl Version {
             subresources: Subresources::read(version.get("subresources")),
             raw,
             root,
+            rules,
             api_version,
             kind: kind.into(),
         }
@@ -304,7 +308,7 @@ impl Version {
                 scale.validate(new, false, &mut errors);
             }
         }
-        self.finish(pair, &self.root, errors)
+        self.finish(pair, errors)
     }
 
     /// An update of the status subresource: only the status is held against the schema.
@@ -319,7 +323,7 @@ impl Version {
                 scale.validate(new, true, &mut errors);
             }
         }
-        self.finish(Pair { new, old: Some(old) }, &self.root, errors)
+        self.finish(Pair { new, old: Some(old) }, errors)
     }
 
     fn type_errors(&self, object: &Value) -> FieldErrors {
@@ -333,7 +337,8 @@ impl Version {
         errors
     }
 
-    fn finish(&self, pair: Pair<'_>, root: &Node, mut errors: FieldErrors) -> FieldErrors {
+    fn finish(&self, pair: Pair<'_>, mut errors: FieldErrors) -> FieldErrors {
+        let root = &self.root;
         metadata::validate_embedded(pair.new, root, "", &mut errors);
         let mut old_errors = FieldErrors::new();
         if let Some(old) = pair.old {
@@ -342,13 +347,15 @@ impl Version {
         if old_errors.is_empty() {
             lists::validate(pair.new, root, "", &mut errors);
         }
-        if root.has_rules() {
+        if let Some(rules) = &self.rules {
             let blocking = errors.iter().any(|e| {
                 use FieldErrorKind::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
                 matches!(e.kind, NotSupported | Required | TooLong | TooMany | TypeInvalid)
             });
             if blocking {
                 errors.push(FieldError::invalid("", &Value::Null, BLOCKED));
+            } else {
+                errors.extend(rules.validate(root, pair, ""));
             }
         }
         errors

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use regex::Regex;
 
-use super::dns;
+use crate::names;
 
 const KNOWN: &[&str] = &[
     "bsonobjectid",
@@ -63,8 +63,8 @@ pub(crate) fn matches(format: &str, text: &str) -> bool {
         "isbn" => is_isbn10(text) || is_isbn13(text),
         "isbn10" => is_isbn10(text),
         "isbn13" => is_isbn13(text),
-        "k8sshortname" => text.len() <= 63 && dns::is_label_1123(text),
-        "k8slongname" => text.len() <= 253 && dns::is_subdomain_1123(text),
+        "k8sshortname" => names::dns1123_label(text).is_empty(),
+        "k8slongname" => names::dns1123_subdomain(text).is_empty(),
         "creditcard" => {
             let digits: String = text.chars().filter(char::is_ascii_digit).collect();
             PATTERNS.credit_card.is_match(&digits)

@@ -5,7 +5,8 @@ use serde_json::{Map, Value};
 use crate::field::{FieldError, FieldErrors};
 
 use super::node::{Additional, Node};
-use super::{dns, prune::join};
+use super::prune::join;
+use crate::names;
 
 /// What a field of `ObjectMeta` holds, with its Go type for messages.
 #[derive(Clone, Copy)]
@@ -284,8 +285,9 @@ fn validate_resource(map: &Map<String, Value>, path: &str, errors: &mut FieldErr
             None => errors.push(FieldError::invalid(path, kind, "must be a string")),
             Some("") => errors.push(FieldError::invalid(path, kind, "must not be empty")),
             Some(text) => {
-                if let Some(why) = dns::label_1035(&text.to_lowercase()) {
-                    let why = format!("may have mixed case, but should otherwise match: {why}");
+                let complaints = names::dns1035_label(&text.to_lowercase());
+                if !complaints.is_empty() {
+                    let why = format!("may have mixed case, but should otherwise match: {}", complaints.join(","));
                     errors.push(FieldError::invalid(path, kind, &why));
                 }
             }
@@ -294,12 +296,8 @@ fn validate_resource(map: &Map<String, Value>, path: &str, errors: &mut FieldErr
     if let Some(name) = map.get("metadata").and_then(|m| m.get("name")).filter(|n| n.is_string()) {
         let text = name.as_str().unwrap_or_default();
         let path = join(&join(path, "metadata"), "name");
-        if matches!(text, "." | "..") {
-            errors.push(FieldError::invalid(path, name, &format!("may not be '{text}'")));
-        } else {
-            for part in ["/", "%"].iter().filter(|part| text.contains(**part)) {
-                errors.push(FieldError::invalid(path.clone(), name, &format!("may not contain '{part}'")));
-            }
+        for complaint in names::path_segment(text) {
+            errors.push(FieldError::invalid(path.clone(), name, &complaint));
         }
     }
 }

@@ -16,7 +16,7 @@ mod conversion;
 mod correlate;
 mod defaulting;
 mod definition;
-mod dns;
+mod fieldpath;
 mod formats;
 mod go;
 mod lists;
@@ -24,9 +24,11 @@ mod metadata;
 mod node;
 mod prune;
 mod publish;
+mod rules;
 mod scale;
 mod structure;
 mod values;
+mod verify;
 
 #[cfg(test)]
 mod tests;
@@ -34,3 +36,4 @@ mod tests;
 pub use accept::{accept, prepare, terminating};
 pub use conversion::{conversion_review, converted};
 pub use definition::{Conversion, Definition, Names, Scale, Strategy, Subresources, Version};
+pub use verify::{definition_warnings, validate_definition};

@@ -139,6 +139,44 @@ fn unchanged_values_are_let_pass() {
 }
 
 #[test]
+fn rules_are_told_as_upstream_tells_them() {
+    let cases: &[(Value, &[&str])] = &[
+        (json!({ "size": 60 }), &["spec: Invalid value: size may not exceed max"]),
+        (json!({ "size": 6, "replicas": 12 }), &["spec.replicas: Forbidden: too many replicas"]),
+        (json!({ "size": 6, "replicas": 21 }), &["spec.replicas: Forbidden: far too many replicas"]),
+        (json!({ "size": 6, "fixed": "anything" }), &[]),
+    ];
+    for (spec, expected) in cases {
+        let errors = compiled().versions[0].validate(&decoded(spec.clone()));
+        assert_eq!(texts(&errors), *expected, "{spec}");
+    }
+    let mut other = gadget(json!({ "size": 6 }));
+    other["kind"] = "Widget".into();
+    let expected = [
+        "kind: Invalid value: \"Widget\": must be Gadget",
+        "spec: Invalid value: \"object\": no such key: max evaluating rule: size may not exceed max",
+    ];
+    assert_eq!(texts(&compiled().versions[0].validate(&other)), expected);
+}
+
+#[test]
+fn transition_rules_look_at_the_old_object() {
+    let definition = compiled();
+    let old = decoded(json!({ "size": 5, "fixed": "one" }));
+    for (fixed, expected) in [("one", None), ("two", Some("spec.fixed: Invalid value: \"two\": fixed is immutable"))] {
+        let new = decoded(json!({ "size": 5, "fixed": fixed }));
+        let errors = texts(&definition.versions[0].validate_update(&new, &old));
+        assert_eq!(errors.first().map(String::as_str), expected);
+    }
+    assert!(definition.versions[0].validate_update(&decoded(json!({ "size": 5 })), &old).is_empty());
+    // What was wrong before and did not change is let pass, rule or not.
+    let wrong = decoded(json!({ "size": 60, "fixed": "one" }));
+    let mut labelled = wrong.clone();
+    labelled["metadata"]["labels"] = json!({ "a": "b" });
+    assert!(definition.versions[0].validate_update(&labelled, &wrong).is_empty());
+}
+
+#[test]
 fn versions_are_ordered_as_kubernetes_orders_them() {
     let mut versions = ["foo1", "v1", "v11alpha2", "v10", "foo10", "v1beta1", "v3beta1", "v2", "v12alpha1", "v11beta2"];
     versions.sort_by(|a, b| definition::compare_versions(a, b));

@@ -129,3 +129,8 @@ fn upstream_syntax_error(source: &str) -> Option<String> {
         .collect();
     (!shown.is_empty()).then(|| shown.join("\n"))
 }
+
+/// A value that may be missing: what `oldSelf` is where a rule asks for it.
+pub(crate) fn optional(value: Option<Value>) -> Value {
+    value.map_or_else(eval::none, eval::some)
+}
