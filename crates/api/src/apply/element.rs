@@ -41,10 +41,13 @@ impl<'a> PathElement<'a> {
         Ok(Some(match kind {
             "f:" => Self::field(rest),
             "v:" => Self::Value(Literal::parse(rest)?),
-            "k:" => {
-                let fields: Map<String, Value> = serde_json::from_str(rest).map_err(|e| e.to_string())?;
-                Self::Key(fields.into_iter().map(|(name, value)| (Cow::Owned(name), Literal::owned(value))).collect())
-            }
+            "k:" => Self::Key(match plain_key(rest) {
+                Some(only) => vec![only],
+                None => {
+                    let fields: Map<String, Value> = serde_json::from_str(rest).map_err(|e| e.to_string())?;
+                    fields.into_iter().map(|(name, value)| (Cow::Owned(name), Literal::owned(value))).collect()
+                }
+            }),
             "i:" => Self::Index(rest.parse().map_err(|_| format!("parsing {}: invalid syntax", go::quote(rest)))?),
             _ if kind.ends_with(':') => return Ok(None),
             _ => return Err(format!("missing colon: {text}")),
@@ -134,6 +137,12 @@ impl<'a> Literal<'a> {
             Self::Other(value) => Literal::Other(Cow::Owned(value.into_owned())),
         }
     }
+}
+
+/// Reads `{"name":"value"}`, which most keys are, without copying.
+fn plain_key(text: &str) -> Option<(Cow<'_, str>, Literal<'_>)> {
+    let (name, value) = text.strip_prefix("{\"")?.strip_suffix("\"}")?.split_once("\":\"")?;
+    (is_plain(name) && is_plain(value)).then_some((Cow::Borrowed(name), Literal::Text(Cow::Borrowed(value))))
 }
 
 /// Whether JSON writes these characters as they are.

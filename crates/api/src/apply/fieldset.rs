@@ -231,10 +231,14 @@ impl<'a> FieldSet<'a> {
     }
 
     fn to_map(&self, member: bool) -> Map<String, Value> {
-        let own = (member && !self.nodes.is_empty()).then(|| (".".to_owned(), Value::Object(Map::new())));
-        let below =
-            self.nodes.iter().map(|node| (node.element.serialize(), Value::Object(node.below.to_map(node.member))));
-        own.into_iter().chain(below).collect()
+        let mut map = Map::new();
+        if member && !self.nodes.is_empty() {
+            map.insert(".".to_owned(), Value::Object(Map::new()));
+        }
+        for node in &self.nodes {
+            map.insert(node.element.serialize(), Value::Object(node.below.to_map(node.member)));
+        }
+        map
     }
 
     /// Reads a `fieldsV1` object.

@@ -81,9 +81,11 @@ fn sort(list: Vec<Value>, order: &Positions, merge_key: Option<&str>) -> Vec<Val
         // as its insertion sort does gives its result.
         for i in 1..keyed.len() {
             let mut j = i;
-            while j > 0 && matches!((keyed[j].0, keyed[j - 1].0), (Some(a), Some(b)) if a < b)
-                || j > 0 && (keyed[j].0.is_none() || keyed[j - 1].0.is_none())
-            {
+            let before = |a: Option<usize>, b: Option<usize>| match (a, b) {
+                (Some(a), Some(b)) => a < b,
+                _ => true,
+            };
+            while j > 0 && before(keyed[j].0, keyed[j - 1].0) {
                 keyed.swap(j, j - 1);
                 j -= 1;
             }
