@@ -24,17 +24,31 @@ pub(super) fn read(path: &Path) -> Result<Option<String>, Error> {
     }
 }
 
-/// Replaces a file as a whole: after a crash there is either the old content or the new.
+/// Replaces a file as a whole and durably: after a crash there is either the old content or the new.
 pub(super) fn write(path: &Path, content: &[u8]) -> Result<(), Error> {
+    put(path, content, true)
+}
+
+/// Replaces a file as a whole. After a power cut it may be empty or old: only for what is made anew when it is.
+pub(super) fn write_disposable(path: &Path, content: &[u8]) -> Result<(), Error> {
+    put(path, content, false)
+}
+
+fn put(path: &Path, content: &[u8], durable: bool) -> Result<(), Error> {
     let replace = || {
         let beside = path.with_extension("new");
         // Left over from a crash, it may have other permissions.
         let _ = fs::remove_file(&beside);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
         file.write_all(content)?;
-        file.sync_all()?;
+        if durable {
+            file.sync_all()?;
+        }
         fs::rename(&beside, path)?;
-        path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+        match path.parent() {
+            Some(dir) if durable => File::open(dir)?.sync_all(),
+            _ => Ok(()),
+        }
     };
     replace().map_err(|source| Error::File { what: "write", path: path.to_owned(), source })
 }
@@ -55,7 +69,7 @@ mod tests {
         let path = inner.join("x.key");
         assert_eq!(read(&path).unwrap(), None);
         write(&path, b"one").unwrap();
-        write(&path, b"two").unwrap();
+        write_disposable(&path, b"two").unwrap();
         assert_eq!(read(&path).unwrap().as_deref(), Some("two"));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(&inner).unwrap().count(), 1);

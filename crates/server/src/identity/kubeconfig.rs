@@ -38,9 +38,9 @@ pub fn render(server: &str, ca_pem: &str, client: &Pair) -> String {
     )
 }
 
-/// Writes the file as a whole, readable by its owner only.
+/// Writes the file as a whole, readable by its owner only. Every start writes it again.
 pub fn write(path: &Path, server: &str, ca_pem: &str, client: &Pair) -> Result<(), Error> {
-    files::write(path, render(server, ca_pem, client).as_bytes())
+    files::write_disposable(path, render(server, ca_pem, client).as_bytes())
 }
 
 #[cfg(test)]

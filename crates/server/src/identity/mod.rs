@@ -47,6 +47,9 @@ impl Identity {
     pub fn open(data_dir: &Path, address: SocketAddr, extra_names: &[String]) -> Result<Self, Error> {
         let now = now();
         let dir = data_dir.join("pki");
+        // The first random number takes tens of milliseconds, while entropy is gathered: better now than for the first client.
+        let warm_up = || aws_lc_rs::rand::fill(&mut [0; 8]);
+        std::thread::Builder::new().name("warm-up".to_owned()).spawn(warm_up).map_err(|e| Error::Key(e.to_string()))?;
         // Making the first key takes longest, and nobody needs it at once.
         let keys = Keys::open(&dir, now)?;
         let names = pki::serving_names(address.ip(), hostname().as_deref(), extra_names);

@@ -162,8 +162,8 @@ fn open_leaf(
         }
     }
     let pair = issue(ca, purpose, now)?;
-    files::write(&key_path, pair.key.as_bytes())?;
-    files::write(&certificate_path, pair.certificate.as_bytes())?;
+    files::write_disposable(&key_path, pair.key.as_bytes())?;
+    files::write_disposable(&certificate_path, pair.certificate.as_bytes())?;
     Ok(pair)
 }
 
