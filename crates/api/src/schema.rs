@@ -4,12 +4,17 @@
 //! has its own small one. Only structure lives here; value rules of custom resources (patterns, bounds, CEL) are in
 //! [`crate::crd`], those of built-in kinds in [`crate::validate`].
 
+mod builtin;
+
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde_json::Value;
 
+pub use builtin::builtin;
+
 /// A place in a [`Schema`]'s arena.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TypeId(pub u32);
 
 #[derive(Debug, Default)]
@@ -23,6 +28,16 @@ pub struct Type {
     /// `io.k8s.api.core.v1.Pod`; empty for a type that was written in place.
     pub name: Box<str>,
     pub shape: Shape,
+    /// The kinds that objects of this type have.
+    pub kinds: Box<[Gvk]>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gvk {
+    /// `*` for kinds that every group has (`DeleteOptions`, `WatchEvent`).
+    pub group: Box<str>,
+    pub version: Box<str>,
+    pub kind: Box<str>,
 }
 
 #[derive(Debug)]
@@ -78,7 +93,7 @@ pub enum ListType {
     Map(Box<[Box<str>]>),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Field {
     pub name: Box<str>,
     pub ty: TypeId,
@@ -91,6 +106,33 @@ pub struct Field {
     pub patch: Option<PatchStrategy>,
     /// Protobuf field numbers from this message down through embedded messages that JSON shows inline; empty if unknown.
     pub numbers: Box<[u32]>,
+    pub presence: Presence,
+    /// What only error messages and published documents show.
+    pub published: Option<Box<Published>>,
+}
+
+/// When a field is written: the Go struct's `omitempty` and pointers, seen from JSON.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Presence {
+    /// Left out when zero or empty.
+    #[default]
+    OmitEmpty,
+    /// A pointer: absent, or kept whatever its value.
+    Pointer,
+    /// Always there: zero, empty, or null for a list or map that was not given.
+    Always,
+    /// A pointer that is always there: null when it was not given.
+    Nullable,
+}
+
+#[derive(Debug, Default)]
+pub struct Published {
+    /// The Go type as decoding errors print it (`v1.Protocol`), where the shape does not tell.
+    pub go_type: Option<Box<str>>,
+    /// Of the field, or of the items of a list.
+    pub enumeration: Option<Arc<[Box<str>]>>,
+    /// `x-kubernetes-list-type: atomic` is written out, and not merely the default.
+    pub atomic_list: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -114,10 +156,23 @@ impl Schema {
         self.by_name.get(name).copied()
     }
 
+    /// The type of a kind's objects.
+    pub fn of_kind(&self, group: &str, version: &str, kind: &str) -> Option<TypeId> {
+        let is_it = |k: &Gvk| &*k.kind == kind && &*k.version == version && &*k.group == group;
+        let at = self.types.iter().position(|t| t.kinds.iter().any(is_it))?;
+        u32::try_from(at).ok().map(TypeId)
+    }
+
+    /// The list type that goes with an object type: `…PodList` for `…Pod`.
+    pub fn list_of(&self, object: TypeId) -> Option<TypeId> {
+        let name = &self.get(object).name;
+        if name.is_empty() { None } else { self.find(&format!("{name}List")) }
+    }
+
     /// Adds a type and answers its id; named types can then be found by name.
     pub fn add(&mut self, name: &str, shape: Shape) -> TypeId {
         let id = TypeId(u32::try_from(self.types.len()).unwrap_or(u32::MAX));
-        self.types.push(Type { name: name.into(), shape });
+        self.types.push(Type { name: name.into(), shape, kinds: Box::default() });
         if !name.is_empty() {
             self.by_name.insert(name.into(), id);
         }

@@ -3,6 +3,7 @@
 //! This crate knows nothing of Kubernetes. One trait, several backends, one suite of contract tests for all of them.
 
 mod memory;
+mod sqlite;
 
 use std::{ops::Bound, pin::Pin};
 
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use futures::Stream;
 
 pub use memory::MemoryStore;
+pub use sqlite::{SqliteOptions, SqliteStore};
 
 /// Grows by one with every commit. All keys of one commit share it. 0 is before the first commit.
 pub type Revision = u64;
@@ -90,7 +92,7 @@ pub enum Event {
 
 pub type Watch = Pin<Box<dyn Stream<Item = Result<Batch, Error>> + Send>>;
 
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     #[error("revision {asked} is no longer kept, the oldest is {oldest}")]
     Compacted { asked: Revision, oldest: Revision },

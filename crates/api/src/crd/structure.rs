@@ -157,13 +157,5 @@ impl Builder<'_> {
 }
 
 fn field(name: &str, ty: TypeId) -> Field {
-    Field {
-        name: name.into(),
-        ty,
-        required: false,
-        nullable: false,
-        default: None,
-        patch: None,
-        numbers: Box::default(),
-    }
+    Field { name: name.into(), ty, ..Field::default() }
 }

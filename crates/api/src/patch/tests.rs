@@ -23,7 +23,7 @@ pub(crate) fn any_json() -> impl Strategy<Value = Value> {
 }
 
 fn field(name: &str, ty: TypeId, patch: Option<PatchStrategy>) -> Field {
-    Field { name: name.into(), ty, required: false, nullable: false, default: None, patch, numbers: Box::default() }
+    Field { name: name.into(), ty, patch, ..Field::default() }
 }
 
 fn structure(mut fields: Vec<Field>) -> Shape {

@@ -1,0 +1,82 @@
+//! Moves what is in the WAL into the file, away from the path of commits.
+//!
+//! A thread with its own connection copies most of it while the writer goes on. What was written meanwhile is little;
+//! the writer copies that itself between two groups, after which SQLite begins the WAL anew in the same place. So the
+//! WAL stays small, and it is overwritten instead of grown, which makes syncing it cheaper.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI32, Ordering},
+        mpsc::{SyncSender, sync_channel},
+    },
+    thread::JoinHandle,
+};
+
+use rusqlite::Connection;
+
+use super::schema;
+
+/// Pages in the WAL (of 4 KiB) from which on it is worth moving them.
+const WORTH: i32 = 2048;
+
+pub(super) struct Checkpoints {
+    /// How long the WAL is; SQLite tells after every commit.
+    pages: Arc<AtomicI32>,
+    /// The thread has copied its part; the rest is the writer's.
+    copied: Arc<AtomicBool>,
+    start: SyncSender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Checkpoints {
+    pub(super) fn start(path: &Path, writer: &mut Connection) -> rusqlite::Result<Self> {
+        let pages = Arc::new(AtomicI32::new(0));
+        let length = Arc::clone(&pages);
+        writer.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages| {
+            length.store(pages, Ordering::Relaxed);
+            Ok(())
+        }))?;
+        let db = schema::connect(path)?;
+        let copied = Arc::new(AtomicBool::new(false));
+        let done = Arc::clone(&copied);
+        let (start, starts) = sync_channel(1);
+        let thread = std::thread::Builder::new()
+            .name("store-checkpoint".into())
+            .spawn(move || {
+                while starts.recv().is_ok() {
+                    copy(&db, "PASSIVE");
+                    done.store(true, Ordering::Release);
+                }
+            })
+            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+        Ok(Self { pages, copied, start, thread })
+    }
+
+    /// To be called by the writer between two groups.
+    pub(super) fn tend(&self, writer: &Connection) {
+        if self.copied.swap(false, Ordering::AcqRel) {
+            copy(writer, "PASSIVE");
+            self.pages.store(0, Ordering::Relaxed);
+        } else if self.pages.load(Ordering::Relaxed) >= WORTH {
+            // One is already under way if this does not fit.
+            let _ = self.start.try_send(());
+        }
+    }
+
+    /// The last one, when nothing is written any more.
+    pub(super) fn finish(self, writer: &Connection) {
+        drop(self.start);
+        let _ = self.thread.join();
+        copy(writer, "TRUNCATE");
+    }
+}
+
+/// A failure (a full disk, say) costs nothing but space: the WAL is kept, and the next attempt moves it.
+fn copy(db: &Connection, mode: &str) {
+    let result = db.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(()));
+    if let Err(error) = result {
+        tracing::warn!(%error, "the write-ahead log could not be moved into the store; trying again later");
+    }
+}

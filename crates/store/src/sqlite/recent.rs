@@ -1,0 +1,77 @@
+//! The newest batches, kept in memory so that watchers which keep up need no disk.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use crate::{Batch, Event, Revision};
+
+/// Enough for a watcher to miss a few hundred milliseconds of full load. The values are shared with whoever committed
+/// them, so most of these bytes are not ours alone.
+const MAX_BATCHES: usize = 1024;
+const MAX_BYTES: usize = 2 << 20;
+
+pub(super) struct Recent {
+    /// Every batch after this revision is here. Each revision has exactly one batch.
+    floor: Revision,
+    batches: VecDeque<Arc<Batch>>,
+    bytes: usize,
+}
+
+impl Recent {
+    pub(super) fn new(newest: Revision) -> Self {
+        Self { floor: newest, batches: VecDeque::new(), bytes: 0 }
+    }
+
+    pub(super) fn push(&mut self, batch: Arc<Batch>) {
+        self.bytes += size(&batch);
+        self.batches.push_back(batch);
+        while self.batches.len() > MAX_BATCHES || self.bytes > MAX_BYTES {
+            let Some(oldest) = self.batches.pop_front() else { break };
+            self.bytes -= size(&oldest);
+            self.floor = oldest.revision;
+        }
+    }
+
+    /// At most `limit` batches behind `after`; `None` when some of them are no longer here.
+    pub(super) fn after(&self, after: Revision, limit: usize) -> Option<Vec<Arc<Batch>>> {
+        let skip = usize::try_from(after.checked_sub(self.floor)?).ok()?;
+        Some(self.batches.iter().skip(skip).take(limit).cloned().collect())
+    }
+}
+
+fn size(batch: &Batch) -> usize {
+    let of = |event: &Event| match event {
+        Event::Put(entry) => entry.key.len() + entry.value.len(),
+        Event::Delete { key, .. } => key.len(),
+    };
+    batch.events.iter().map(|event| 64 + of(event)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forgets_the_oldest_and_says_so() {
+        let mut recent = Recent::new(5);
+        for revision in 6..=5 + 2 * MAX_BATCHES as u64 {
+            recent.push(Arc::new(Batch { revision, events: vec![] }));
+        }
+        let floor = 5 + MAX_BATCHES as u64;
+        assert!(recent.after(floor - 1, 10).is_none());
+        let next = recent.after(floor, 2).unwrap();
+        assert_eq!(next.iter().map(|batch| batch.revision).collect::<Vec<_>>(), [floor + 1, floor + 2]);
+        assert!(recent.after(floor + MAX_BATCHES as u64, 2).unwrap().is_empty());
+    }
+
+    #[test]
+    fn is_bounded_in_bytes() {
+        let mut recent = Recent::new(0);
+        for revision in 1..=10 {
+            let key = "k".repeat(MAX_BYTES / 4);
+            recent.push(Arc::new(Batch { revision, events: vec![Event::Delete { key, revision }] }));
+        }
+        assert!(recent.bytes <= MAX_BYTES);
+        assert!(recent.after(7, 9).is_some());
+        assert!(recent.after(6, 9).is_none());
+    }
+}

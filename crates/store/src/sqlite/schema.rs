@@ -1,0 +1,268 @@
+//! The files on disk: how they are made, locked, opened and checked.
+
+use std::{
+    fs::{DirBuilder, File, OpenOptions, TryLockError},
+    io::{self, Read, Seek, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
+
+use super::{
+    SqliteOptions,
+    fault::{self, During, RESTORE},
+};
+use crate::{Error, Revision};
+
+const FILE: &str = "store.db";
+const LOCK: &str = "store.lock";
+const VERSION: i64 = 1;
+/// "SELV": tells our files from other SQLite files.
+const APPLICATION: i64 = 0x5345_4c56;
+const PAGE: u64 = 4096;
+
+/// The low bits of a row's number count the changes of one commit.
+const INDEX_BITS: u32 = 16;
+pub(super) const MAX_OPS: usize = 1 << INDEX_BITS;
+
+/// Up to this size the whole structure is checked at every start, which takes a few milliseconds. Damage in a larger
+/// file shows when it is read, which a server does with everything as it starts.
+const CHECK_BYTES: u64 = 16 << 20;
+
+/// The value comes last, so that the other columns can be read without walking through a large one.
+/// A row without a value is a deletion; `previous` is the row that this one replaces, 0 if none.
+/// `meta` holds `oldest` (revision), `newest` (revision, as of the last compaction) and `trimmed` (row).
+const TABLES: &str = "
+    CREATE TABLE log (row INTEGER PRIMARY KEY, previous INTEGER NOT NULL, created INTEGER NOT NULL, key TEXT NOT NULL, value BLOB);
+    CREATE TABLE live (key TEXT PRIMARY KEY, row INTEGER NOT NULL, created INTEGER NOT NULL) WITHOUT ROWID;
+    CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+    INSERT INTO meta VALUES ('oldest', 0), ('newest', 0), ('trimmed', 0);
+";
+
+/// An opened store, before its threads run.
+pub(super) struct Opened {
+    pub(super) db: Connection,
+    pub(super) path: PathBuf,
+    /// Held as long as the store is open. The kernel lets go of it when the process ends, however it ends.
+    pub(super) lock: File,
+    pub(super) newest: Revision,
+    pub(super) oldest: Revision,
+    /// The log is trimmed up to this row.
+    pub(super) trimmed: i64,
+}
+
+pub(super) fn first_row(revision: Revision) -> i64 {
+    (revision << INDEX_BITS).cast_signed()
+}
+
+pub(super) fn revision_of(row: i64) -> Revision {
+    row.cast_unsigned() >> INDEX_BITS
+}
+
+/// The oldest and the newest revision that this state of the file can show.
+pub(super) fn bounds(db: &Connection) -> rusqlite::Result<(Revision, Revision)> {
+    let last = db.prepare_cached("SELECT max(row) FROM log")?.query_row([], |row| row.get::<_, Option<i64>>(0))?;
+    let (oldest, newest) = (meta(db, "oldest")?, meta(db, "newest")?);
+    Ok((oldest.cast_unsigned(), newest.cast_unsigned().max(revision_of(last.unwrap_or(0)))))
+}
+
+fn meta(db: &Connection, name: &str) -> rusqlite::Result<i64> {
+    db.prepare_cached("SELECT value FROM meta WHERE name = ?1")?.query_row([name], |row| row.get(0))
+}
+
+pub(super) fn set_meta(db: &Connection, name: &str, value: i64) -> rusqlite::Result<()> {
+    db.prepare_cached("UPDATE meta SET value = ?2 WHERE name = ?1")?.execute((name, value))?;
+    Ok(())
+}
+
+pub(super) fn open(dir: &Path, options: &SqliteOptions) -> Result<Opened, Error> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(|error| Error::Unusable(format!("cannot make the data directory {}: {error}", dir.display())))?;
+    let lock = lock(dir)?;
+    let path = dir.join(FILE);
+    if path.try_exists().map_err(|error| cannot_use(dir, &error))? {
+        check_header(&path)?;
+    } else {
+        create(dir, &path)?;
+    }
+    let db = connect(&path).map_err(|error| damaged(&path, &error))?;
+    check_owner(&db, &path)?;
+    recover(&db, &path)?;
+    if let Some(bytes) = options.max_bytes {
+        let pages = i64::try_from(bytes / PAGE).unwrap_or(i64::MAX);
+        db.pragma_update(None, "max_page_count", pages).map_err(|error| damaged(&path, &error))?;
+    }
+    let (oldest, newest) = bounds(&db).map_err(|error| damaged(&path, &error))?;
+    let trimmed = meta(&db, "trimmed").map_err(|error| damaged(&path, &error))?;
+    Ok(Opened { db, path, lock, newest, oldest, trimmed })
+}
+
+fn lock(dir: &Path) -> Result<File, Error> {
+    let path = dir.join(LOCK);
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(|error| cannot_use(dir, &error))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut pid = String::new();
+            // Only to help: the message is right without it.
+            let _ = file.read_to_string(&mut pid);
+            let who = if pid.trim().is_empty() { String::new() } else { format!(" (process {})", pid.trim()) };
+            return Err(Error::Unusable(format!(
+                "another selvedge{who} is using the data directory {}. Stop it, or choose another directory",
+                dir.display()
+            )));
+        }
+        Err(TryLockError::Error(error)) => return Err(cannot_use(dir, &error)),
+    }
+    let write_pid = |file: &mut File| -> io::Result<()> {
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "{}", std::process::id())
+    };
+    // A full disk must not keep the store from being read.
+    if let Err(error) = write_pid(&mut file) {
+        tracing::debug!(%error, "the lock file does not name this process");
+    }
+    Ok(file)
+}
+
+fn cannot_use(dir: &Path, error: &io::Error) -> Error {
+    Error::Unusable(format!(
+        "cannot write in the data directory {}: {error}. Give this user the right to write there, or choose another directory",
+        dir.display()
+    ))
+}
+
+/// SQLite takes an empty file for a new database. For us a file that is there was once whole, so it must be so still.
+fn check_header(path: &Path) -> Result<(), Error> {
+    let mut magic = [0; 16];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    match read {
+        Ok(()) if &magic == b"SQLite format 3\0" => Ok(()),
+        Ok(()) => {
+            Err(Error::Unusable(format!("{} is not a store: its first bytes are foreign. {RESTORE}", path.display())))
+        }
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            Err(Error::Unusable(format!("{} is cut off. {RESTORE}", path.display())))
+        }
+        Err(error) => Err(Error::Unusable(format!("cannot read {}: {error}. {RESTORE}", path.display()))),
+    }
+}
+
+/// Made under another name and moved into place when whole: a crash leaves a store or none.
+fn create(dir: &Path, path: &Path) -> Result<(), Error> {
+    let wal = dir.join(format!("{FILE}-wal"));
+    if wal.try_exists().unwrap_or(false) {
+        return Err(Error::Unusable(format!(
+            "{} is there, but {} which it belongs to is missing. {RESTORE}",
+            wal.display(),
+            path.display()
+        )));
+    }
+    let unfinished = dir.join(format!("{FILE}.new"));
+    for leftover in [unfinished.clone(), dir.join(format!("{FILE}.new-journal"))] {
+        match std::fs::remove_file(leftover) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(cannot_use(dir, &error)),
+            _ => {}
+        }
+    }
+    let make = || -> rusqlite::Result<()> {
+        let db = Connection::open(&unfinished)?;
+        db.pragma_update(None, "page_size", PAGE.cast_signed())?;
+        db.pragma_update(None, "application_id", APPLICATION)?;
+        db.execute_batch(&format!("BEGIN; {TABLES} PRAGMA user_version = {VERSION}; COMMIT"))?;
+        db.close().map_err(|(_, error)| error)
+    };
+    make().map_err(|error| match fault::explain(&error, During::Write) {
+        full @ Error::Full(_) => full,
+        _ => Error::Unusable(format!("cannot make a store in {}: {error}", dir.display())),
+    })?;
+    let place = || -> io::Result<()> {
+        File::open(&unfinished)?.sync_all()?;
+        std::fs::set_permissions(&unfinished, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+        std::fs::rename(&unfinished, path)?;
+        File::open(dir)?.sync_all()
+    };
+    place().map_err(|error| cannot_use(dir, &error))
+}
+
+pub(super) fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    db.busy_timeout(Duration::from_secs(5))?;
+    // Nothing is written by a connection before `check_owner` has seen that the file is ours, but for the mode below.
+    db.set_prepared_statement_cache_capacity(32);
+    db.pragma_update(None, "synchronous", "FULL")?;
+    db.pragma_update(None, "wal_autocheckpoint", 0)?;
+    db.pragma_update(None, "cache_size", -4096)?;
+    Ok(db)
+}
+
+fn check_owner(db: &Connection, path: &Path) -> Result<(), Error> {
+    let number = |pragma: &str| {
+        db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0)).map_err(|error| damaged(path, &error))
+    };
+    if number("application_id")? != APPLICATION {
+        let path = path.display();
+        return Err(Error::Unusable(format!("{path} is a SQLite file, but not a selvedge store. {RESTORE}")));
+    }
+    let version = number("user_version")?;
+    if version > VERSION {
+        return Err(Error::Unusable(format!(
+            "{} was written by a newer selvedge: its format is version {version}, this one knows up to version {VERSION}. \
+             Use the newer selvedge",
+            path.display()
+        )));
+    }
+    db.pragma_update(None, "journal_mode", "WAL").map_err(|error| damaged(path, &error))
+}
+
+/// Brings what a crash has left in the WAL into the file, and looks whether the file is whole.
+fn recover(db: &Connection, path: &Path) -> Result<(), Error> {
+    // On a full disk this fails. Then the WAL is simply kept: everything in it can be read.
+    let moved = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
+    let clean = match moved {
+        Ok(busy) => busy == 0,
+        Err(error) => match fault::explain(&error, During::Write) {
+            Error::Full(_) => false,
+            _ => return Err(damaged(path, &error)),
+        },
+    };
+    let pages = db.pragma_query_value(None, "page_count", |row| row.get::<_, i64>(0));
+    let expected = pages.map_err(|error| damaged(path, &error))?.cast_unsigned() * PAGE;
+    let size = std::fs::metadata(path).map(|meta| meta.len()).unwrap_or(0);
+    if clean && size < expected {
+        return Err(Error::Unusable(format!(
+            "{} is cut off: it has {size} bytes and should have {expected}. {RESTORE}",
+            path.display()
+        )));
+    }
+    if size <= CHECK_BYTES {
+        let finding = db
+            .query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0))
+            .optional()
+            .map_err(|error| damaged(path, &error))?;
+        if let Some(finding) = finding.filter(|finding| finding != "ok") {
+            return Err(Error::Unusable(format!("{} is damaged: {finding}. {RESTORE}", path.display())));
+        }
+    }
+    Ok(())
+}
+
+fn damaged(path: &Path, error: &rusqlite::Error) -> Error {
+    match fault::explain(error, During::Read) {
+        full @ Error::Full(_) => full,
+        _ => Error::Unusable(format!("{} cannot be used: {error}. {RESTORE}", path.display())),
+    }
+}

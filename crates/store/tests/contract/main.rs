@@ -1,0 +1,58 @@
+//! One suite, every backend.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "a test may fail")]
+
+mod model;
+mod suite;
+
+use std::sync::Arc;
+
+use selvedge_store::{MemoryStore, SqliteOptions, SqliteStore};
+
+/// A store, and what must live as long as it.
+type Made = (suite::Any, Option<tempfile::TempDir>);
+
+async fn memory() -> Option<Made> {
+    Some((Arc::new(MemoryStore::new()), None))
+}
+
+async fn sqlite() -> Option<Made> {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(dir.path(), SqliteOptions::default()).unwrap();
+    Some((Arc::new(store), Some(dir)))
+}
+
+macro_rules! contract {
+    ($($backend:ident),+ => $cases:tt) => { $( contract!(@backend $backend $cases); )+ };
+    (@backend $backend:ident { $($case:ident),+ $(,)? }) => {
+        mod $backend {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $case() {
+                    if let Some((store, _keep)) = super::$backend().await {
+                        super::suite::$case(store).await;
+                    }
+                }
+            )+
+
+            #[test]
+            fn agrees_with_the_model() {
+                super::model::check(super::$backend);
+            }
+        }
+    };
+}
+
+contract!(memory, sqlite => {
+    creates_updates_and_deletes,
+    compares_all_or_nothing,
+    a_commit_that_changes_nothing_takes_no_revision,
+    of_two_ops_on_one_key_the_last_counts,
+    ranges_in_key_order_with_limit,
+    ranges_at_a_past_revision,
+    watches_past_then_present,
+    watches_see_each_commit_once,
+    one_of_many_contenders_wins,
+    compaction_forgets_only_the_past,
+    large_values_and_many_keys,
+    closed_is_closed,
+});
