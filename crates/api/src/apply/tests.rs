@@ -9,15 +9,7 @@ pub(super) const NOW: &str = "2026-01-02T03:04:05Z";
 const LATER: &str = "2026-01-02T03:04:06Z";
 
 pub(super) fn field(name: &str, ty: TypeId) -> Field {
-    Field {
-        name: name.into(),
-        ty,
-        required: false,
-        nullable: false,
-        default: None,
-        patch: None,
-        numbers: Box::default(),
-    }
+    Field { name: name.into(), ty, ..Field::default() }
 }
 
 pub(super) fn structure(mut fields: Vec<Field>, atomic: bool) -> Shape {
