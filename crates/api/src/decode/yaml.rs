@@ -1,0 +1,275 @@
+//! YAML bodies: the first document, without surprises.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+use super::Parsed;
+use crate::status::{Result, Status};
+
+/// The scanner behind the parser looks at every open bracket for each token, so that depth costs time squared.
+const MAX_BRACKETS: usize = 5_000;
+/// How many repeated keys are told; each costs one more pass.
+const MAX_DUPLICATES: usize = 10;
+
+pub(super) fn parse(body: &[u8]) -> Result<Parsed> {
+    let Ok(text) = std::str::from_utf8(body) else {
+        return Err(Status::bad_request("error converting YAML to JSON: yaml: invalid leading UTF-8 octet"));
+    };
+    if too_many_brackets(body) {
+        return Err(Status::bad_request("error converting YAML to JSON: yaml: exceeded max depth"));
+    }
+    let mut told = Vec::new();
+    loop {
+        let pass = Pass::new(text.len(), told.len());
+        match pass.run(text) {
+            Ok(value) => return Ok(Parsed { value, duplicates: sentence(&told) }),
+            Err(error) => match pass.duplicate.into_inner() {
+                // The pass stopped at a repeated key only to learn its line.
+                Some(key) => {
+                    let line = error.location().map_or(0, |l| l.line());
+                    told.push(format!("  line {line}: key {} already set in map", Value::from(key)));
+                }
+                None => return Err(Status::bad_request(format!("error converting YAML to JSON: {}", go_like(&error)))),
+            },
+        }
+    }
+}
+
+fn sentence(told: &[String]) -> Vec<String> {
+    if told.is_empty() { Vec::new() } else { vec![format!("yaml: unmarshal errors:\n{}", told.join("\n"))] }
+}
+
+/// `yaml: line 3: did not find expected key`, as upstream's parser, another child of the same C library, puts it.
+fn go_like(error: &yaml_serde::Error) -> String {
+    let text = error.to_string();
+    let problem = text.split(" at line ").next().unwrap_or(&text);
+    match error.location() {
+        Some(location) => format!("yaml: line {}: {problem}", location.line()),
+        None => format!("yaml: {problem}"),
+    }
+}
+
+/// Whether so many brackets are open at once as no honest document has. Brackets in text count as well, which
+/// only matters beyond thousands of unbalanced ones.
+fn too_many_brackets(body: &[u8]) -> bool {
+    let mut open = 0usize;
+    for byte in body {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => continue,
+        }
+        if open > MAX_BRACKETS {
+            return true;
+        }
+    }
+    false
+}
+
+/// One reading of the document.
+struct Pass {
+    /// Aliases may repeat what is written, but not without end: what is built stays in proportion to the text.
+    nodes: Cell<usize>,
+    bytes: Cell<usize>,
+    /// So many repeated keys are passed over before one stops the pass.
+    skip: Cell<usize>,
+    duplicate: RefCell<Option<String>>,
+}
+
+impl Pass {
+    fn new(length: usize, skip: usize) -> Self {
+        let skip = if skip < MAX_DUPLICATES { skip } else { usize::MAX };
+        Self {
+            nodes: Cell::new(length + 10_000),
+            bytes: Cell::new(4 * length + 1_000_000),
+            skip: Cell::new(skip),
+            duplicate: RefCell::default(),
+        }
+    }
+
+    fn run(&self, text: &str) -> std::result::Result<Value, yaml_serde::Error> {
+        match yaml_serde::Deserializer::from_str(text).next() {
+            Some(document) => Seed(self).deserialize(document),
+            None => Ok(Value::Null),
+        }
+    }
+
+    fn spend<E: Error>(&self, bytes: usize) -> std::result::Result<(), E> {
+        match (self.nodes.get().checked_sub(1), self.bytes.get().checked_sub(bytes)) {
+            (Some(nodes), Some(bytes)) => {
+                self.nodes.set(nodes);
+                self.bytes.set(bytes);
+                Ok(())
+            }
+            _ => Err(E::custom("document contains excessive aliasing")),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Seed<'a>(&'a Pass);
+
+impl<'de> DeserializeSeed<'de> for Seed<'_> {
+    type Value = Value;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> std::result::Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Seed<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a YAML value")
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> std::result::Result<Value, E> {
+        self.0.spend(0)?;
+        Ok(value.into())
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> std::result::Result<Value, E> {
+        self.0.spend(0)?;
+        Ok(value.into())
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> std::result::Result<Value, E> {
+        self.0.spend(0)?;
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> std::result::Result<Value, E> {
+        self.0.spend(0)?;
+        // Neither infinity nor NaN has a JSON form; upstream refuses them too.
+        serde_json::Number::from_f64(value)
+            .map(Value::Number)
+            .ok_or_else(|| E::custom("json: unsupported value: a number without a JSON form"))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> std::result::Result<Value, E> {
+        self.0.spend(value.len())?;
+        Ok(value.into())
+    }
+
+    fn visit_unit<E: Error>(self) -> std::result::Result<Value, E> {
+        self.0.spend(0)?;
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E: Error>(self) -> std::result::Result<Value, E> {
+        self.visit_unit()
+    }
+
+    fn visit_some<D: serde::Deserializer<'de>>(self, deserializer: D) -> std::result::Result<Value, D::Error> {
+        self.deserialize(deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> std::result::Result<Value, A::Error> {
+        self.0.spend(0)?;
+        let mut items = Vec::new();
+        while let Some(item) = access.next_element_seed(self)? {
+            items.push(item);
+        }
+        Ok(Value::Array(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> std::result::Result<Value, A::Error> {
+        self.0.spend(0)?;
+        let mut map = Map::new();
+        let mut merged = Vec::new();
+        while let Some(key) = access.next_key_seed(Key { pass: self.0, seen: &map })? {
+            let value = access.next_value_seed(self)?;
+            if key == "<<" { merged.push(value) } else { drop(map.insert(key, value)) }
+        }
+        for value in merged {
+            merge(&mut map, value);
+        }
+        Ok(Value::Object(map))
+    }
+
+    fn visit_enum<A: serde::de::EnumAccess<'de>>(self, access: A) -> std::result::Result<Value, A::Error> {
+        use serde::de::VariantAccess;
+        // A tag (`!thing value`) is passed over, as upstream does.
+        let (_, variant) = access.variant::<String>()?;
+        variant.newtype_variant_seed(self)
+    }
+}
+
+/// `<<: *base`: what is written beside it wins.
+fn merge(map: &mut Map<String, Value>, value: Value) {
+    match value {
+        Value::Object(base) => {
+            for (key, value) in base {
+                map.entry(key).or_insert(value);
+            }
+        }
+        Value::Array(bases) => bases.into_iter().for_each(|base| merge(map, base)),
+        _ => {}
+    }
+}
+
+/// Reads a key, which becomes a string whatever it is, and stops the pass at a repeated one.
+struct Key<'a> {
+    pass: &'a Pass,
+    seen: &'a Map<String, Value>,
+}
+
+impl Key<'_> {
+    fn checked<E: Error>(self, key: String) -> std::result::Result<String, E> {
+        self.pass.spend(key.len())?;
+        if self.seen.contains_key(&key) {
+            match self.pass.skip.get().checked_sub(1) {
+                Some(skip) => self.pass.skip.set(skip),
+                None => {
+                    self.pass.duplicate.replace(Some(key));
+                    return Err(E::custom("duplicate key"));
+                }
+            }
+        }
+        Ok(key)
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Key<'_> {
+    type Value = String;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> std::result::Result<String, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Key<'_> {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key that is a string, number or boolean")
+    }
+
+    fn visit_str<E: Error>(self, key: &str) -> std::result::Result<String, E> {
+        self.checked(key.to_owned())
+    }
+
+    fn visit_bool<E: Error>(self, key: bool) -> std::result::Result<String, E> {
+        self.checked(key.to_string())
+    }
+
+    fn visit_i64<E: Error>(self, key: i64) -> std::result::Result<String, E> {
+        self.checked(key.to_string())
+    }
+
+    fn visit_u64<E: Error>(self, key: u64) -> std::result::Result<String, E> {
+        self.checked(key.to_string())
+    }
+
+    fn visit_f64<E: Error>(self, key: f64) -> std::result::Result<String, E> {
+        self.checked(key.to_string())
+    }
+
+    fn visit_unit<E: Error>(self) -> std::result::Result<String, E> {
+        self.checked("null".to_owned())
+    }
+}
