@@ -1,1 +1,262 @@
+//! What disks, operators and other processes do to a store.
 
+use std::{fs, path::Path, time::Duration};
+
+use bytes::Bytes;
+use futures::StreamExt;
+
+use super::*;
+use crate::{Event, Op};
+
+fn open(dir: &Path) -> Result<SqliteStore, Error> {
+    SqliteStore::open(dir, SqliteOptions::default())
+}
+
+async fn put(store: &SqliteStore, key: &str, bytes: usize) -> Result<Revision, Error> {
+    let op = Op::Put { key: key.into(), value: Bytes::from(vec![b'x'; bytes]) };
+    match store.commit(Commit { compares: vec![], ops: vec![op] }).await? {
+        Outcome::Committed(revision) => Ok(revision),
+        conflict => panic!("{conflict:?}"),
+    }
+}
+
+async fn delete(store: &SqliteStore, key: &str) -> Revision {
+    let commit = Commit { compares: vec![], ops: vec![Op::Delete { key: key.into() }] };
+    match store.commit(commit).await.unwrap() {
+        Outcome::Committed(revision) => revision,
+        conflict => panic!("{conflict:?}"),
+    }
+}
+
+fn unusable(dir: &Path) -> String {
+    match open(dir) {
+        Err(Error::Unusable(message)) => message,
+        Err(other) => panic!("{other:?}"),
+        Ok(_) => panic!("it was opened"),
+    }
+}
+
+/// A store with some objects, closed properly.
+async fn filled(dir: &Path) {
+    let store = open(dir).unwrap();
+    for n in 0..200 {
+        put(&store, &format!("k{n}"), 1000).await.unwrap();
+    }
+    store.close().await;
+}
+
+#[tokio::test]
+async fn everything_is_there_after_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path()).await;
+    let store = open(dir.path()).unwrap();
+    assert_eq!(store.revision().await.unwrap(), 200);
+    assert_eq!(store.range(Range::all(), 0, None).await.unwrap().entries.len(), 200);
+    // History too.
+    assert_eq!(store.range(Range::all(), 0, Some(7)).await.unwrap().entries.len(), 7);
+    let seen: Vec<_> = store.watch(Range::all(), 150).await.unwrap().take(50).collect().await;
+    assert_eq!(seen.last().unwrap().as_ref().unwrap().revision, 200);
+    assert_eq!(put(&store, "k", 1).await.unwrap(), 201);
+}
+
+#[tokio::test]
+async fn revisions_are_never_used_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    put(&store, "a", 1).await.unwrap();
+    let last = delete(&store, "a").await;
+    store.compact(last).await.unwrap();
+    // Until even the deletion is trimmed: no row is left.
+    let rows = || async {
+        let count = |db: &rusqlite::Transaction<'_>| {
+            db.query_row("SELECT count(*) FROM log", [], |row| row.get::<_, i64>(0)).map_err(fault::reading)
+        };
+        store.shared.readers.run(count).await.unwrap()
+    };
+    for _ in 0..100 {
+        if rows().await == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(rows().await, 0);
+    assert_eq!(store.range(Range::all(), 0, None).await.unwrap().revision, last);
+    drop(store);
+    let store = open(dir.path()).unwrap();
+    assert_eq!(store.revision().await.unwrap(), last);
+    assert_eq!(store.oldest().await.unwrap(), last);
+    assert_eq!(put(&store, "a", 1).await.unwrap(), last + 1);
+}
+
+#[tokio::test]
+async fn a_second_process_is_told_who_holds_the_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = open(dir.path()).unwrap();
+    let message = unusable(dir.path());
+    assert!(message.contains("another selvedge"), "{message}");
+    assert!(message.contains(dir.path().to_str().unwrap()), "{message}");
+    assert!(message.contains(&format!("process {}", std::process::id())), "{message}");
+    put(&first, "a", 1).await.unwrap();
+    drop(first);
+    assert!(open(dir.path()).unwrap().get("a").await.unwrap().is_some());
+}
+
+#[test]
+fn a_directory_without_the_right_to_write_is_named() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o500)).unwrap();
+    // Root may write anywhere but in the kernel's own directories.
+    let root = fs::write(dir.path().join("probe"), "").is_ok();
+    let dir = if root { Path::new("/sys/kernel") } else { dir.path() };
+    let message = unusable(dir);
+    assert!(message.contains(dir.to_str().unwrap()) && message.contains("cannot write"), "{message}");
+}
+
+#[tokio::test]
+async fn a_full_disk_stops_writes_but_not_reads_and_heals() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = SqliteOptions { max_bytes: Some(256 << 10), ..SqliteOptions::default() };
+    let store = SqliteStore::open(dir.path(), options).unwrap();
+    let mut watch = store.watch(Range::all(), 0).await.unwrap();
+    for _ in 0..20 {
+        put(&store, "history", 4000).await.unwrap();
+    }
+    let mut stored = 20;
+    let error = loop {
+        match put(&store, &format!("k{stored:03}"), 4000).await {
+            Ok(revision) => stored = revision,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::Full(_)), "{error:?}");
+    assert!(stored > 40, "{stored}");
+    assert_eq!(store.revision().await.unwrap(), stored);
+    let page = store.range(Range::all(), 0, None).await.unwrap();
+    assert_eq!((page.entries.len() as u64, page.revision), (stored - 19, stored));
+    // One that is too large does no harm to small ones in the same group.
+    let (large, small) = tokio::join!(put(&store, "large", 100_000), put(&store, "small", 1));
+    assert!(matches!(large, Err(Error::Full(_))), "{large:?}");
+    assert_eq!(small.unwrap(), stored + 1);
+    // Forgetting history makes room again.
+    store.compact(store.revision().await.unwrap()).await.unwrap();
+    let mut healed = Err(Error::Closed);
+    for _ in 0..200 {
+        healed = put(&store, "again", 4000).await;
+        if healed.is_ok() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    healed.unwrap();
+    // Nothing of what failed was ever told to a watcher.
+    watch = match watch.next().await {
+        Some(Err(Error::Compacted { oldest, .. })) => store.watch(Range::all(), oldest).await.unwrap(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(watch.next().await.unwrap().unwrap().events[0].key(), "again");
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_refused_and_left_alone() {
+    type Damage = fn(&mut Vec<u8>);
+    let cases: [(&str, Damage); 5] = [
+        ("empty", |file| file.clear()),
+        ("cut in the header", |file| file.truncate(10)),
+        ("cut in half", |file| file.truncate(file.len() / 2)),
+        ("garbage in front", |file| file[..4096].fill(0x5a)),
+        ("garbage in the middle", |file| file[4096..16 * 4096].fill(0x5a)),
+    ];
+    for (name, damage) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        filled(dir.path()).await;
+        let path = dir.path().join("store.db");
+        let mut file = fs::read(&path).unwrap();
+        damage(&mut file);
+        fs::write(&path, &file).unwrap();
+        let message = unusable(dir.path());
+        assert!(message.contains("store.db") && message.contains("Restore"), "{name}: {message}");
+        assert_eq!(fs::read(&path).unwrap(), file, "{name}: the file was touched");
+    }
+}
+
+#[tokio::test]
+async fn a_log_without_its_file_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path()).await;
+    fs::rename(dir.path().join("store.db"), dir.path().join("store.db-wal")).unwrap();
+    let message = unusable(dir.path());
+    assert!(message.contains("store.db-wal") && message.contains("missing"), "{message}");
+}
+
+#[tokio::test]
+async fn foreign_and_newer_files_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    rusqlite::Connection::open(&path).unwrap().execute_batch("CREATE TABLE other (x)").unwrap();
+    let message = unusable(dir.path());
+    assert!(message.contains("not a selvedge store"), "{message}");
+
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path()).await;
+    let path = dir.path().join("store.db");
+    rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 9).unwrap();
+    let message = unusable(dir.path());
+    assert!(message.contains("version 9") && message.contains("version 1"), "{message}");
+}
+
+#[tokio::test]
+async fn an_unfinished_creation_is_begun_again() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("store.db.new"), "half").unwrap();
+    put(&open(dir.path()).unwrap(), "a", 1).await.unwrap();
+}
+
+#[tokio::test]
+async fn history_ages_out_by_itself_and_the_file_stays_small() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = SqliteOptions { keep_revisions: 50, keep_for: Duration::from_millis(20), ..SqliteOptions::default() };
+    let store = SqliteStore::open(dir.path(), options).unwrap();
+    for _ in 0..3000 {
+        put(&store, "same", 4000).await.unwrap();
+    }
+    let newest = store.revision().await.unwrap();
+    let oldest = store.oldest().await.unwrap();
+    assert!(oldest > newest / 2 && oldest <= newest - 50, "{oldest} {newest}");
+    store.range(Range::all(), 0, Some(newest - 50)).await.unwrap();
+    store.close().await;
+    // 3,000 versions would be 12 MB.
+    let size = fs::metadata(dir.path().join("store.db")).unwrap().len();
+    assert!(size < 6 << 20, "{size}");
+}
+
+#[tokio::test]
+async fn a_watcher_that_sleeps_reads_on_from_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    let mut watch = store.watch(Range::prefix("a"), 0).await.unwrap();
+    put(&store, "a", 1).await.unwrap();
+    assert_eq!(watch.next().await.unwrap().unwrap().revision, 1);
+    // More than the ring holds, in bytes.
+    for n in 0..30 {
+        put(&store, if n % 3 == 0 { "b" } else { "a" }, 200 << 10).await.unwrap();
+    }
+    assert!(store.shared.recent().after(1, 1).is_none(), "the ring is to be too short");
+    for n in (0..30).filter(|n| n % 3 != 0) {
+        let batch = watch.next().await.unwrap().unwrap();
+        assert_eq!(batch.revision, n + 2);
+        assert!(matches!(&batch.events[..], [Event::Put(entry)] if entry.key == "a"));
+    }
+}
+
+#[tokio::test]
+async fn the_write_ahead_log_stays_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    for _ in 0..400 {
+        put(&store, "k", 256 << 10).await.unwrap();
+    }
+    // 100 MB were written.
+    let wal = fs::metadata(dir.path().join("store.db-wal")).unwrap().len();
+    assert!(wal < 48 << 20, "{wal}");
+}

@@ -37,11 +37,19 @@ const MAX_GROUP: usize = 1024;
 /// Rows that are trimmed along with a group, which costs no further sync; and alone, when there is nothing else to do.
 const TRIM_ALONG: usize = 64;
 const TRIM_IDLE: usize = 512;
+/// How long a group waits for those who were there last time and are about to come again. Syncing takes longer than this,
+/// and one sync for all is better than one for the first and one for the rest.
+const GATHER: Duration = Duration::from_micros(200);
 /// How often the age of history is looked at.
 const SAMPLE: Duration = Duration::from_secs(5);
 
 struct Writer {
     db: Connection,
+    jobs: Receiver<Job>,
+    /// Came while the last group was being synced.
+    waiting: VecDeque<Job>,
+    /// How many callers there seem to be: the last group's, and those who came meanwhile.
+    crowd: usize,
     shared: Arc<Shared>,
     options: SqliteOptions,
     checkpoints: Checkpoints,
@@ -78,35 +86,54 @@ pub(super) fn start(
     let Opened { mut db, path, lock, newest, oldest, trimmed } = opened;
     let checkpoints = Checkpoints::start(&path, &mut db).map_err(|error| fault::explain(&error, During::Write))?;
     let samples = VecDeque::from([(Instant::now(), newest)]);
-    let writer = Writer { db, shared, options, checkpoints, newest, oldest, trimmed, samples, _lock: lock };
+    let (waiting, crowd) = (VecDeque::new(), 1);
+    let writer = Writer {
+        db,
+        jobs,
+        waiting,
+        crowd,
+        shared,
+        options,
+        checkpoints,
+        newest,
+        oldest,
+        trimmed,
+        samples,
+        _lock: lock,
+    };
     std::thread::Builder::new()
         .name("store-writer".into())
-        .spawn(move || writer.run(&jobs))
+        .spawn(move || writer.run())
         .map_err(|error| Error::Unavailable(format!("cannot start the store's writer: {error}")))
 }
 
 // === impl Writer ===
 
 impl Writer {
-    fn run(mut self, jobs: &Receiver<Job>) {
+    fn run(mut self) {
         let mut stop = false;
         while !stop {
-            let wait = if self.trim_is_due() { Duration::from_millis(2) } else { SAMPLE };
             let mut commits = Vec::new();
             let mut compacts = Vec::new();
-            let mut next = match jobs.recv_timeout(wait) {
-                Ok(job) => Some(job),
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => break,
+            let wait = if self.trim_is_due() { Duration::from_millis(2) } else { SAMPLE };
+            let mut next = match self.waiting.pop_front() {
+                Some(job) => Ok(job),
+                None => self.jobs.recv_timeout(wait),
             };
-            let idle = next.is_none();
-            while let Some(job) = next {
-                match job {
-                    Job::Commit(commit, reply) => commits.push((commit, reply)),
-                    Job::Compact(revision, reply) => compacts.push((revision, reply)),
-                    Job::Stop => stop = true,
+            let idle = next.is_err();
+            let until = Instant::now() + GATHER;
+            loop {
+                match next {
+                    Ok(Job::Commit(commit, reply)) => commits.push((commit, reply)),
+                    Ok(Job::Compact(revision, reply)) => compacts.push((revision, reply)),
+                    // Also when every sender is gone.
+                    Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => stop = true,
+                    Err(RecvTimeoutError::Timeout) => break,
                 }
-                next = if commits.len() < MAX_GROUP && !stop { jobs.try_recv().ok() } else { None };
+                if commits.len() >= MAX_GROUP || stop {
+                    break;
+                }
+                next = self.gather(commits.len(), until);
             }
             self.commit(commits);
             for (revision, reply) in compacts {
@@ -125,6 +152,14 @@ impl Writer {
         self.checkpoints.finish(&self.db);
     }
 
+    fn gather(&mut self, gathered: usize, until: Instant) -> Result<Job, RecvTimeoutError> {
+        if let Some(job) = self.waiting.pop_front() {
+            return Ok(job);
+        }
+        let left = if gathered < self.crowd { until.saturating_duration_since(Instant::now()) } else { Duration::ZERO };
+        self.jobs.recv_timeout(left)
+    }
+
     fn commit(&mut self, commits: Vec<(Commit, Reply<Outcome>)>) {
         if commits.is_empty() {
             return;
@@ -132,6 +167,9 @@ impl Writer {
         match self.write(&commits) {
             Ok(group) => {
                 self.publish(group.batches);
+                // Before the replies go out, those who wait now are others than those of this group.
+                self.waiting.extend(self.jobs.try_iter());
+                self.crowd = commits.len() + self.waiting.len();
                 for ((_, reply), outcome) in commits.into_iter().zip(group.outcomes) {
                     let _ = reply.send(Ok(outcome));
                 }
