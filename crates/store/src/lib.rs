@@ -2,6 +2,7 @@
 //!
 //! This crate knows nothing of Kubernetes. One trait, several backends, one suite of contract tests for all of them.
 
+mod etcd;
 mod memory;
 mod sqlite;
 
@@ -11,6 +12,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::Stream;
 
+pub use etcd::{EtcdOptions, EtcdStore, EtcdTls};
 pub use memory::MemoryStore;
 pub use sqlite::{SqliteOptions, SqliteStore};
 

@@ -1,24 +1,30 @@
 //! One suite, every backend.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "a test may fail")]
 
+mod etcd;
 mod model;
 mod suite;
 
-use std::sync::Arc;
+use std::{any::Any, sync::Arc};
 
 use selvedge_store::{MemoryStore, SqliteOptions, SqliteStore};
 
 /// A store, and what must live as long as it.
-type Made = (suite::Any, Option<tempfile::TempDir>);
+type Made = (suite::Any, Box<dyn Any>);
 
 async fn memory() -> Option<Made> {
-    Some((Arc::new(MemoryStore::new()), None))
+    Some((Arc::new(MemoryStore::new()), Box::new(())))
 }
 
 async fn sqlite() -> Option<Made> {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(dir.path(), SqliteOptions::default()).unwrap();
-    Some((Arc::new(store), Some(dir)))
+    Some((Arc::new(store), Box::new(dir)))
+}
+
+async fn real_etcd() -> Option<Made> {
+    let (store, turn) = etcd::store().await?;
+    Some((store, Box::new(turn)))
 }
 
 macro_rules! contract {
@@ -42,7 +48,7 @@ macro_rules! contract {
     };
 }
 
-contract!(memory, sqlite => {
+contract!(memory, sqlite, real_etcd => {
     creates_updates_and_deletes,
     compares_all_or_nothing,
     a_commit_that_changes_nothing_takes_no_revision,
