@@ -9,6 +9,7 @@ pub mod impersonate;
 pub mod keys;
 pub mod kubeconfig;
 pub mod pki;
+pub mod policy;
 pub mod rbac;
 pub mod reviews;
 pub mod token;
