@@ -367,4 +367,55 @@ mod tests {
         fs::write(dir.path().join("admin.token"), "\n").unwrap();
         assert!(open().contains("admin.token is damaged"), "{}", open());
     }
+
+    /// Shakes hands in memory; answers the certificate that the server saw.
+    fn handshake(
+        pki: &Pki,
+        name: &str,
+        client: Option<&Pair>,
+    ) -> Result<Option<CertificateDer<'static>>, rustls::Error> {
+        let config = rustls::ClientConfig::builder_with_provider(pki.provider.clone())
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots(&pki.ca)?);
+        let config = match client {
+            None => config.with_no_client_auth(),
+            Some(pair) => {
+                let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
+                config.with_client_auth_cert(vec![certificate_of(&pair.certificate)?], key)?
+            }
+        };
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        let mut client = rustls::ClientConnection::new(Arc::new(config), name)?;
+        let mut server = rustls::ServerConnection::new(Arc::new(pki.tls().unwrap()))?;
+        while client.is_handshaking() || server.is_handshaking() {
+            let mut wire = Vec::new();
+            client.write_tls(&mut wire).unwrap();
+            server.read_tls(&mut wire.as_slice()).unwrap();
+            server.process_new_packets()?;
+            wire.clear();
+            server.write_tls(&mut wire).unwrap();
+            client.read_tls(&mut wire.as_slice()).unwrap();
+            client.process_new_packets()?;
+        }
+        Ok(server.peer_certificates().and_then(|all| all.first().cloned()))
+    }
+
+    #[test]
+    fn clients_and_server_accept_each_other() {
+        let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let now = crate::identity::now();
+        let pki = Pki::open(dir.path(), &names(), now).unwrap();
+        let other = Pki::open(elsewhere.path(), &names(), now).unwrap();
+        for name in ["localhost", "127.0.0.1", "10.1.2.3", "host-a", "kubernetes.default.svc", "edge.example.com"] {
+            assert_eq!(handshake(&pki, name, None), Ok(None), "{name}");
+        }
+        assert!(handshake(&pki, "example.com", None).is_err());
+        let seen = handshake(&pki, "localhost", Some(pki.admin())).unwrap().unwrap();
+        assert_eq!(crate::identity::authenticate::certificate_user(&seen).unwrap().name, ADMIN);
+        let edge = pki.issue_client("system:node:e1", "system:nodes", now).unwrap();
+        let seen = handshake(&pki, "localhost", Some(&edge)).unwrap().unwrap();
+        let user = crate::identity::authenticate::certificate_user(&seen).unwrap();
+        assert_eq!((user.name.as_str(), user.groups[0].as_str()), ("system:node:e1", "system:nodes"));
+        assert!(handshake(&pki, "localhost", Some(other.admin())).is_err(), "another authority's client");
+    }
 }
