@@ -4,12 +4,15 @@ use serde_json::{Value, json};
 
 use super::metadata::set_generation;
 use super::{Now, job, pod, service};
-use crate::catalogue::Resource;
+use crate::catalogue::{Resource, split_api_version};
 use crate::defaults::fields::{blank, each, fill, flag, list, put, text, with, within};
 
 pub(super) fn prepare(resource: &Resource, obj: &mut Value, now: Now<'_>) {
     let (group, kind) = (&*resource.group, &*resource.kind);
-    if let Some(status) = fresh_status(group, &resource.version, kind) {
+    // The object may already be in the version it is stored in.
+    let version = split_api_version(text(obj, &["apiVersion"])).1;
+    let version = if version.is_empty() { &resource.version } else { version };
+    if let Some(status) = fresh_status(group, version, kind) {
         put(obj, "status", status);
     }
     if starts_with_generation(group, kind) {

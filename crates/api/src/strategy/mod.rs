@@ -30,7 +30,7 @@ pub use rules::{
     Propagation, allow_create_on_update, allow_unconditional_update, default_grace_period, default_propagation,
     deletes_gracefully,
 };
-pub use warnings::{deprecated_api, warnings};
+pub use warnings::{deprecations, warnings};
 
 /// The time of the request, as the server wants it written.
 #[derive(Clone, Copy, Debug)]

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::catalogue::Resource;
 use crate::defaults::fields::{at, text};
 
 /// Whether PUT on a name that does not exist creates it.
@@ -67,19 +68,17 @@ pub fn deletes_gracefully(group: &str, resource: &str) -> bool {
     group.is_empty() && resource == "pods"
 }
 
-/// The grace that a delete gives, with `asked` as the client's own wish: pods that never ran or have ended get none.
-pub fn default_grace_period(group: &str, resource: &str, obj: &Value, asked: Option<i64>) -> i64 {
-    if !deletes_gracefully(group, resource) {
-        return 0;
+/// The grace of a delete that asks for none. `None` if the kind knows no grace, 0 if this object has nothing to finish:
+/// a client's wish for more does not count then either.
+pub fn default_grace_period(resource: &Resource, obj: &Value) -> Option<i64> {
+    if !deletes_gracefully(&resource.group, &resource.resource) {
+        return None;
     }
     let ended = matches!(text(obj, &["status", "phase"]), "Failed" | "Succeeded");
     if ended || text(obj, &["spec", "nodeName"]).is_empty() {
-        return 0;
+        return Some(0);
     }
-    let own = || at(obj, &["spec", "terminationGracePeriodSeconds"]).and_then(Value::as_i64).unwrap_or_default();
-    match asked.unwrap_or_else(own) {
-        // A negative period means the shortest there is.
-        period if period < 0 => 1,
-        period => period,
-    }
+    let period = at(obj, &["spec", "terminationGracePeriodSeconds"]).and_then(Value::as_i64).unwrap_or_default();
+    // A negative period means the shortest there is.
+    Some(if period < 0 { 1 } else { period })
 }

@@ -45,6 +45,10 @@ fn updated(resource: &Resource, subresource: &str, mut new: Value, old: &Value) 
 #[test]
 fn create_drops_status_and_starts_generation() {
     let given = json!({"metadata": {"generation": 7}, "spec": {}, "status": {"phase": "Running"}});
+    let mut old_form = given.clone();
+    old_form["apiVersion"] = "autoscaling/v1".into();
+    let hpa = resource("autoscaling", "horizontalpodautoscalers", "HorizontalPodAutoscaler", &["status"]);
+    assert_eq!(created(&hpa, old_form)["status"], json!({"currentReplicas": 0, "desiredReplicas": 0}));
     for (res, status, generation) in [
         (deployment(), json!({}), json!(1)),
         (resource("", "pods", "Pod", &["status"]), json!({"phase": "Pending", "qosClass": "BestEffort"}), json!(1)),
@@ -218,17 +222,17 @@ fn binding() {
 
 #[test]
 fn grace_and_propagation() {
-    let pod = |node: &str, phase: &str| json!({"spec": {"nodeName": node, "terminationGracePeriodSeconds": 25}, "status": {"phase": phase}});
-    for (obj, asked, want) in [
-        (pod("", "Pending"), None, 0),
-        (pod("n", "Running"), None, 25),
-        (pod("n", "Running"), Some(3), 3),
-        (pod("n", "Running"), Some(-5), 1),
-        (pod("n", "Succeeded"), Some(3), 0),
+    let pods = resource("", "pods", "Pod", &[]);
+    let pod = |node: &str, phase: &str, period: i64| json!({"spec": {"nodeName": node, "terminationGracePeriodSeconds": period}, "status": {"phase": phase}});
+    for (obj, want) in [
+        (pod("", "Pending", 25), 0),
+        (pod("n", "Running", 25), 25),
+        (pod("n", "Running", -5), 1),
+        (pod("n", "Succeeded", 25), 0),
     ] {
-        assert_eq!(default_grace_period("", "pods", &obj, asked), want, "{obj}");
+        assert_eq!(default_grace_period(&pods, &obj), Some(want), "{obj}");
     }
-    assert_eq!(default_grace_period("", "configmaps", &json!({}), Some(9)), 0);
+    assert_eq!(default_grace_period(&resource("", "configmaps", "ConfigMap", &[]), &json!({})), None);
     assert_eq!(default_propagation("batch", "jobs"), Propagation::Orphan);
     assert_eq!(default_propagation("apps", "deployments"), Propagation::Background);
     assert!(allow_create_on_update("coordination.k8s.io", "leases") && !allow_create_on_update("", "configmaps"));
@@ -435,5 +439,6 @@ fn what_a_write_warns_of() {
     let quota = json!({"spec": {"hard": {"cpu": "2", "limits.cpu": "1500m", "requests.memory": "1Gi", "limits.memory": "2Gi"}}});
     let told = warnings(&resource("", "resourcequotas", "ResourceQuota", &[]), &quota, None);
     assert_eq!(told, ["ResourceQuota cpu (2) should be less than limits.cpu (1500m)"]);
-    assert!(deprecated_api("", "v1", "Endpoints").is_some() && deprecated_api("", "v1", "Pod").is_none());
+    assert_eq!(deprecations(&resource("", "endpoints", "Endpoints", &[])).len(), 1);
+    assert!(deprecations(&pods).is_empty());
 }

@@ -16,12 +16,13 @@ use addresses::{cidr, ip};
 use pod::{deprecated_label, template};
 
 /// What a client hears on every request for a kind that is on its way out.
-pub fn deprecated_api(group: &str, version: &str, kind: &str) -> Option<&'static str> {
-    match (group, version, kind) {
-        ("", "v1", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
-        ("", "v1", "Endpoints") => Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
-        _ => None,
-    }
+pub fn deprecations(resource: &Resource) -> Vec<String> {
+    let told = match (&*resource.group, &*resource.version, &*resource.kind) {
+        ("", "v1", "ComponentStatus") => "v1 ComponentStatus is deprecated in v1.19+",
+        ("", "v1", "Endpoints") => "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+        _ => return Vec::new(),
+    };
+    vec![told.to_owned()]
 }
 
 /// The warnings of a write, after [`super::prepare_create`] (`old` is then `None`) or [`super::prepare_update`].
