@@ -81,7 +81,7 @@ fn run_and_kill(dir: &Path, base: Revision) -> BTreeMap<Revision, String> {
     let mut acked = BTreeMap::new();
     let mut line = String::new();
     // Mostly soon after the first commit; sometimes before it, while the store is being opened.
-    let chance = u64::from(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().subsec_nanos() / 1000);
+    let chance = u64::from(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().subsec_micros());
     if chance % 8 != 0 {
         while acked.is_empty() {
             line.clear();

@@ -209,7 +209,11 @@ impl Store for EtcdStore {
             match self.page(&range, limit, at).await {
                 Ok(page) => return Ok(page),
                 // Compacted between two of our pages: "now" has moved on, so begin again.
-                Err(_) if at.is_none() && attempts > 0 => attempts -= 1,
+                Err(status)
+                    if at.is_none() && attempts > 0 && matches!(client::reading(&status), Refused::Compacted) =>
+                {
+                    attempts -= 1;
+                }
                 Err(status) => return Err(self.refused(status, at.unwrap_or(0)).await),
             }
         }

@@ -20,6 +20,7 @@ pub(crate) struct Etcd {
     _dir: tempfile::TempDir,
     /// etcd ends when this is closed, however the tests end.
     _life: std::process::ChildStdin,
+    _shell: std::process::Child,
 }
 
 static ETCD: OnceLock<Option<Etcd>> = OnceLock::new();
@@ -80,8 +81,8 @@ fn run(binary: &PathBuf, endpoint: &str, peer: &str, dir: tempfile::TempDir) -> 
         .spawn()
         .unwrap();
     let mut line = String::new();
-    BufReader::new(child.stdout.take()?).read_line(&mut line).unwrap();
-    Some(Etcd { endpoint: endpoint.into(), _dir: dir, _life: child.stdin.take()? })
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    Some(Etcd { endpoint: endpoint.into(), _dir: dir, _life: child.stdin.take().unwrap(), _shell: child })
 }
 
 fn free_port() -> u16 {
