@@ -461,3 +461,5 @@ fn times_alone_are_no_change() {
     assert!(!keep_times(&old, &mut new));
     assert_eq!(new["metadata"]["managedFields"][0]["time"], LATER);
 }
+
+mod real;

@@ -178,6 +178,48 @@ fn mistakes_in_upstreams_words() {
     }
 }
 
+#[test]
+fn built_in_kinds_have_their_marks() {
+    let schema = crate::schema::builtin();
+    let patched = |kind: &str, mut doc: Value, patch: Value| {
+        strategic(schema, schema.find(kind).unwrap(), &mut doc, &patch).map(|()| doc)
+    };
+    let pod = "io.k8s.api.core.v1.Pod";
+    let doc = json!({"spec":{"volumes":[{"name":"v1","emptyDir":{}}],"tolerations":[{"key":"a"}],"containers":[{"name":"c",
+        "ports":[{"containerPort":80,"name":"http"}],"volumeMounts":[{"name":"v1","mountPath":"/v1"}],"env":[{"name":"E","value":"1"}]}]}});
+    let patch = json!({"spec":{"volumes":[{"name":"v1","$retainKeys":["name","secret"],"secret":{"secretName":"s"}}],
+        "tolerations":[{"key":"b"}],"containers":[{"name":"c","ports":[{"containerPort":80,"name":"web"},{"containerPort":81}],
+        "volumeMounts":[{"mountPath":"/v2","name":"v2"}],"env":[{"name":"E","$patch":"delete"},{"name":"F","value":"2"}]}]}});
+    assert_eq!(
+        patched(pod, doc, patch).unwrap(),
+        json!({"spec":{"volumes":[{"name":"v1","secret":{"secretName":"s"}}],"tolerations":[{"key":"b"}],"containers":[{"name":"c",
+            "ports":[{"containerPort":80,"name":"web"},{"containerPort":81}],
+            "volumeMounts":[{"mountPath":"/v2","name":"v2"},{"name":"v1","mountPath":"/v1"}],"env":[{"name":"F","value":"2"}]}]}})
+    );
+    let service = json!({"spec":{"ports":[{"name":"p80","port":80},{"name":"p81","port":81}]}});
+    assert_eq!(
+        patched(
+            "io.k8s.api.core.v1.Service",
+            service,
+            json!({"spec":{"ports":[{"port":80,"targetPort":8080},{"port":81,"$patch":"delete"},{"port":82,"name":"p82"}]}}),
+        )
+        .unwrap(),
+        json!({"spec":{"ports":[{"name":"p80","port":80,"targetPort":8080},{"port":82,"name":"p82"}]}})
+    );
+    let config_map = json!({"metadata":{"finalizers":["a","b","c"],"labels":{"x":"y"}},"data":{"k":"v"}});
+    assert_eq!(
+        patched(
+            "io.k8s.api.core.v1.ConfigMap",
+            config_map,
+            json!({"metadata":{"finalizers":["d","a"]},"data":{"k":null}})
+        )
+        .unwrap(),
+        json!({"metadata":{"finalizers":["d","a","b","c"],"labels":{"x":"y"}},"data":{}})
+    );
+    let unknown = patched(pod, json!({"spec":{"odd":{"a":1}}}), json!({"spec":{"odd":{"b":1}}})).unwrap_err();
+    assert_eq!(unknown.message, "unable to find api field in struct PodSpec for the json field \"odd\"");
+}
+
 fn names() -> impl Strategy<Value = Vec<String>> {
     prop::sample::subsequence(vec!["a", "b", "c", "d", "e"], 0..=5)
         .prop_shuffle()

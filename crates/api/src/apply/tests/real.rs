@@ -1,0 +1,138 @@
+//! Ownership on the built-in kinds.
+
+use serde_json::{Value, json};
+
+use crate::apply::{Context, apply, reset_fields, track_update};
+use crate::schema::builtin;
+
+pub(super) fn context<'a>(group: &str, version: &'a str, kind: &'a str, manager: &'a str) -> Context<'a> {
+    Context {
+        schema: builtin(),
+        ty: builtin().of_kind(group, version.rsplit('/').next().unwrap(), kind).unwrap(),
+        api_version: version,
+        kind,
+        manager,
+        subresource: "",
+        now: super::NOW,
+        reset: reset_fields(group, "", "", true),
+        versions: None,
+    }
+}
+
+/// As it comes out of defaulting.
+pub(super) fn deployment() -> Value {
+    json!({"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d","namespace":"n","labels":{"app":"d"}},
+        "spec":{"replicas":1,"selector":{"matchLabels":{"a":"b"}},"progressDeadlineSeconds":600,"revisionHistoryLimit":10,
+        "strategy":{"type":"RollingUpdate","rollingUpdate":{"maxSurge":"25%","maxUnavailable":"25%"}},
+        "template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c1","image":"i1","imagePullPolicy":"Always",
+        "env":[{"name":"E","value":"1"}],"ports":[{"containerPort":80,"protocol":"TCP"}],"resources":{},
+        "terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File"}],
+        "dnsPolicy":"ClusterFirst","restartPolicy":"Always","schedulerName":"default-scheduler","securityContext":{},
+        "terminationGracePeriodSeconds":30}}},"status":{}})
+}
+
+#[test]
+fn creating_a_deployment() {
+    let mut new = deployment();
+    track_update(&context("apps", "apps/v1", "Deployment", "kubectl-create"), None, &mut new);
+    assert_eq!(
+        new["metadata"]["managedFields"],
+        json!([{"manager":"kubectl-create","operation":"Update","apiVersion":"apps/v1","time":super::NOW,"fieldsType":"FieldsV1",
+        "fieldsV1":{"f:metadata":{"f:labels":{".":{},"f:app":{}}},
+            "f:spec":{"f:progressDeadlineSeconds":{},"f:replicas":{},"f:revisionHistoryLimit":{},"f:selector":{},
+            "f:strategy":{"f:rollingUpdate":{".":{},"f:maxSurge":{},"f:maxUnavailable":{}},"f:type":{}},
+            "f:template":{"f:metadata":{"f:labels":{".":{},"f:a":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"c1\"}":{".":{},
+                "f:env":{".":{},"k:{\"name\":\"E\"}":{".":{},"f:name":{},"f:value":{}}},"f:image":{},"f:imagePullPolicy":{},"f:name":{},
+                "f:ports":{".":{},"k:{\"containerPort\":80,\"protocol\":\"TCP\"}":{".":{},"f:containerPort":{},"f:protocol":{}}},
+                "f:resources":{},"f:terminationMessagePath":{},"f:terminationMessagePolicy":{}}},
+                "f:dnsPolicy":{},"f:restartPolicy":{},"f:schedulerName":{},"f:securityContext":{},"f:terminationGracePeriodSeconds":{}}}}}}])
+    );
+}
+
+#[test]
+fn applying_a_deployment() {
+    let config = json!({"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"replicas":0,"paused":true,
+        "selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{
+        "containers":[{"name":"c1","image":"i1","args":["x"],"ports":[{"containerPort":80}],"env":[{"name":"E","value":"1"}]}]}}}});
+    let ctx = context("apps", "apps/v1", "Deployment", "one");
+    let new = apply(&ctx, None, &config, false).unwrap();
+    assert_eq!(
+        new["metadata"]["managedFields"][0]["fieldsV1"],
+        json!({"f:spec":{"f:paused":{},"f:replicas":{},"f:selector":{},"f:template":{"f:metadata":{"f:labels":{"f:a":{}}},"f:spec":{
+            "f:containers":{"k:{\"name\":\"c1\"}":{".":{},"f:args":{},"f:env":{"k:{\"name\":\"E\"}":{".":{},"f:name":{},"f:value":{}}},
+            "f:image":{},"f:name":{},"f:ports":{"k:{\"containerPort\":80,\"protocol\":\"TCP\"}":{".":{},"f:containerPort":{}}}}}}}}})
+    );
+    let twice = json!({"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"template":{"spec":{
+        "containers":[{"name":"c3","image":"a"},{"name":"c3","image":"b"}]}}}});
+    assert_eq!(
+        apply(&ctx, Some(&new), &twice, false).unwrap_err().message,
+        "failed to create typed patch object (/d; apps/v1, Kind=Deployment): .spec.template.spec.containers: duplicate entries for key [name=\"c3\"]"
+    );
+}
+
+#[test]
+fn service_ports_are_keyed_by_port_and_protocol() {
+    let config = json!({"apiVersion":"v1","kind":"Service","metadata":{"name":"s"},"spec":{"selector":{"a":"b"},
+        "ports":[{"name":"t","port":53,"protocol":"TCP"},{"name":"u","port":53,"protocol":"UDP"}]}});
+    let ctx = context("", "v1", "Service", "one");
+    let new = apply(&ctx, None, &config, false).unwrap();
+    assert_eq!(
+        new["metadata"]["managedFields"][0]["fieldsV1"],
+        json!({"f:spec":{"f:ports":{"k:{\"port\":53,\"protocol\":\"TCP\"}":{".":{},"f:name":{},"f:port":{},"f:protocol":{}},
+            "k:{\"port\":53,\"protocol\":\"UDP\"}":{".":{},"f:name":{},"f:port":{},"f:protocol":{}}},"f:selector":{}}})
+    );
+    let fewer =
+        json!({"apiVersion":"v1","kind":"Service","metadata":{"name":"s"},"spec":{"ports":[{"name":"t","port":53}]}});
+    let after = apply(&ctx, Some(&new), &fewer, false).unwrap();
+    assert_eq!(after["spec"]["ports"], json!([{"name":"t","port":53}]), "defaulting adds the protocol again");
+}
+
+/// Not a test of speed by itself: `cargo test -p selvedge-api --release -- --ignored --nocapture speed`.
+#[test]
+#[ignore = "prints timings"]
+fn speed() {
+    let text = "x".repeat(100);
+    let data: serde_json::Map<_, _> = (0..10).map(|i| (format!("key{i}"), Value::from(text.clone()))).collect();
+    let config_map = json!({"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","namespace":"n"},"data":data});
+    let cases = [
+        (config_map, context("", "v1", "ConfigMap", "m")),
+        (deployment(), context("apps", "apps/v1", "Deployment", "m")),
+    ];
+    for (object, ctx) in cases {
+        let rounds = 20_000u32;
+        let time = |what: &str, mut each: Box<dyn FnMut() + '_>| {
+            let start = std::time::Instant::now();
+            for _ in 0..rounds {
+                each();
+            }
+            println!("{} {what}: {:?}", ctx.kind, start.elapsed() / rounds);
+        };
+        time("clone", Box::new(|| drop(std::hint::black_box(object.clone()))));
+        time(
+            "clone + create",
+            Box::new(|| {
+                let mut new = object.clone();
+                track_update(&ctx, None, &mut new);
+                std::hint::black_box(new);
+            }),
+        );
+        let mut live = object.clone();
+        track_update(&ctx, None, &mut live);
+        live["metadata"]["uid"] = json!("u");
+        let mut changed = live.clone();
+        changed["metadata"]["labels"] = json!({"new": "label"});
+        let other = Context { manager: "other", ..ctx };
+        time("clone", Box::new(|| drop(std::hint::black_box(changed.clone()))));
+        time(
+            "clone + update",
+            Box::new(|| {
+                let mut new = changed.clone();
+                track_update(&other, Some(&live), &mut new);
+                std::hint::black_box(new);
+            }),
+        );
+        let mut config = object.clone();
+        config.as_object_mut().unwrap().remove("status");
+        time("apply", Box::new(|| drop(std::hint::black_box(apply(&other, Some(&live), &config, true)))));
+    }
+}
