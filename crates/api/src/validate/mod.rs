@@ -6,19 +6,29 @@
 
 mod amount;
 mod apps;
+mod autoscaling;
+mod batch;
 mod claims;
+mod cluster;
 mod config;
+mod cron;
 mod internal;
 mod lines;
 mod meta;
+mod networking;
 mod node;
 mod pod;
+mod quota;
 mod rbac;
+mod requests;
+mod service;
 mod storage;
 #[cfg(test)]
 mod tests;
 
 use serde_json::Value;
+
+pub use requests::{access_review, binding, scale, token_request};
 
 use crate::catalogue::Resource;
 use crate::field::FieldErrors;
@@ -36,6 +46,9 @@ struct Rules {
     status: fn(Node<'_>, Node<'_>),
     /// Whether an update is checked as a creation is, and when.
     again: Again,
+    /// A few kinds leave the metadata to what is checked for all.
+    meta: bool,
+    meta_update: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -47,7 +60,15 @@ enum Again {
 
 impl Rules {
     const fn new(create: fn(Node<'_>)) -> Self {
-        Self { name: NameRule::Subdomain, create, update: |_, _| {}, status: |_, _| {}, again: Again::Never }
+        Self {
+            name: NameRule::Subdomain,
+            create,
+            update: |_, _| {},
+            status: |_, _| {},
+            again: Again::Never,
+            meta: true,
+            meta_update: true,
+        }
     }
 
     /// What an update may not do, and then all that holds for a creation.
@@ -66,6 +87,17 @@ impl Rules {
 
     const fn updated(mut self, update: fn(Node<'_>, Node<'_>)) -> Self {
         self.update = update;
+        self
+    }
+
+    const fn without_meta(mut self) -> Self {
+        self.meta = false;
+        self.meta_update = false;
+        self
+    }
+
+    const fn without_meta_update(mut self) -> Self {
+        self.meta_update = false;
         self
     }
 
@@ -94,8 +126,37 @@ fn rules(group: &str, kind: &str) -> Rules {
             Rules::new(apps::replication_controller).updated(|new, _| apps::replication_controller(new))
         }
         ("", "PersistentVolumeClaim") => Rules::new(claims::claim).before(claims::claim_update),
-        ("", "PersistentVolume") => Rules::new(claims::persistent_volume).before(claims::persistent_volume_update),
+        ("", "PersistentVolume") => {
+            Rules::new(claims::persistent_volume).before(claims::persistent_volume_update).without_meta_update()
+        }
+        ("", "Service") => service::rules(),
+        ("", "Endpoints") => Rules::new(service::endpoints).again(|_, _| {}),
+        ("discovery.k8s.io", "EndpointSlice") => Rules::new(service::endpoint_slice)
+            .before(|new, old| new.get("addressType").immutable(old.get("addressType")))
+            .without_meta_update(),
+        ("", "LimitRange") => Rules::new(quota::limit_range).again(|_, _| {}).without_meta_update(),
+        ("", "ResourceQuota") => {
+            Rules::new(quota::resource_quota).updated(quota::resource_quota_update).status(quota::resource_quota_status)
+        }
+        ("", "Node") => Rules::new(cluster::node).updated(cluster::node_update).status(cluster::node_update),
+        ("" | "events.k8s.io", "Event") => cluster::event_rules(group),
+        ("scheduling.k8s.io", "PriorityClass") => {
+            Rules::new(cluster::priority_class).updated(cluster::priority_class_update)
+        }
+        ("node.k8s.io", "RuntimeClass") => Rules::new(cluster::runtime_class).updated(cluster::runtime_class_update),
+        ("coordination.k8s.io", "Lease") => Rules::new(cluster::lease).updated(|new, _| cluster::lease(new)),
+        ("certificates.k8s.io", "CertificateSigningRequest") => Rules::new(cluster::signing_request)
+            .before(|new, old| cluster::signing_request_update(new, old, ""))
+            .status(|new, old| cluster::signing_request_update(new, old, "status"))
+            .named(NameRule::PathSegment),
+        ("apiregistration.k8s.io", "APIService") => {
+            Rules::new(cluster::api_service).again(|_, _| {}).named(NameRule::PathSegment)
+        }
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::autoscaler(),
+        ("policy", "PodDisruptionBudget") => autoscaling::disruption_budget(),
+        ("networking.k8s.io", kind) => networking::rules(kind),
         ("apps", kind) => apps::rules(kind),
+        ("batch", kind) => batch::rules(kind),
         ("rbac.authorization.k8s.io", kind) => rbac::rules(kind),
         ("storage.k8s.io", kind) => storage::rules(kind),
         _ => Rules::new(|_| {}),
@@ -142,7 +203,9 @@ pub fn create(resource: &Resource, obj: &Value) -> FieldErrors {
     let ctx = Ctx::default();
     let root = ctx.root(obj);
     let rules = rules(&resource.group, &resource.kind);
-    meta::built_in(root.get("metadata"), resource.namespaced, &meta::by(rules.name));
+    if rules.meta {
+        meta::built_in(root.get("metadata"), resource.namespaced, &meta::by(rules.name));
+    }
     (rules.create)(root);
     if root.errors() == 0 {
         meta::object_meta(root.get("metadata"), resource.namespaced, &meta::by(NameRule::PathSegment));
@@ -158,13 +221,18 @@ pub fn update(resource: &Resource, subresource: &str, new: &Value, old: &Value) 
     let (metadata, old_metadata) = (root.get("metadata"), old.get("metadata"));
     meta::object_meta(metadata, resource.namespaced, &meta::by(NameRule::PathSegment));
     meta::object_meta_update(metadata, old_metadata);
-    meta::built_in_update(metadata, old_metadata);
+    if rules.meta_update || subresource == "status" {
+        meta::built_in_update(metadata, old_metadata);
+    }
     match subresource {
         "status" => (rules.status)(root, old),
+        "approval" => cluster::signing_request_update(root, old, "approval"),
         "finalize" if &*resource.kind == "Namespace" => config::namespace_finalize(root),
         _ => {
             let again = || {
-                meta::built_in(metadata, resource.namespaced, &meta::by(rules.name));
+                if rules.meta {
+                    meta::built_in(metadata, resource.namespaced, &meta::by(rules.name));
+                }
                 (rules.create)(root);
             };
             if rules.again == Again::First {

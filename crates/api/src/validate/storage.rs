@@ -11,8 +11,10 @@ pub(super) fn rules(kind: &str) -> Rules {
     match kind {
         "StorageClass" => Rules::new(storage_class).updated(storage_class_update),
         "CSIDriver" => Rules::new(csi_driver).updated(csi_driver_update),
-        "CSINode" => Rules::new(csi_node).before(|_, _| {}),
-        "VolumeAttachment" => Rules::new(attachment).before(|new, old| new.get("spec").immutable(old.get("spec"))),
+        "CSINode" => Rules::new(csi_node).before(|_, _| {}).without_meta_update(),
+        "VolumeAttachment" => {
+            Rules::new(attachment).before(|new, old| new.get("spec").immutable(old.get("spec"))).without_meta_update()
+        }
         _ => Rules::new(|_| {}),
     }
 }
