@@ -67,6 +67,7 @@ pub fn accept<'a>(crd: &mut Value, others: impl IntoIterator<Item = &'a Value>, 
     }
     copy(&mut accepted, &requested, "categories");
     write(crd, accepted, conflict, now);
+    conformance(crd, &group, now);
     crd.get("status") != before.as_ref()
 }
 
@@ -104,6 +105,25 @@ fn write(crd: &mut Value, accepted: Value, conflict: Option<(&str, String)>, now
         (false, false) => {
             set_condition(status, "Established", false, "NotAccepted", "not all names are accepted", now);
         }
+    }
+}
+
+/// Whether a definition in a group of the Kubernetes community says that it was approved.
+fn conformance(crd: &mut Value, group: &str, now: &str) {
+    if !["k8s.io", "kubernetes.io"].iter().any(|p| group == *p || group.ends_with(&format!(".{p}"))) {
+        return;
+    }
+    let annotations = crd.pointer("/metadata/annotations");
+    let annotation = annotations.and_then(|a| a.get("api-approved.kubernetes.io")).and_then(Value::as_str);
+    let (ok, reason, message) = match annotation {
+        Some(text) if text.starts_with("unapproved") => {
+            (false, "UnapprovedAnnotation", format!("not approved: {}", super::go::quoted(text)))
+        }
+        Some(text) if text.contains("://") => (true, "ApprovedAnnotation", format!("approved in {text}")),
+        _ => return,
+    };
+    if let Some(status) = crd.get_mut("status").and_then(Value::as_object_mut) {
+        set_condition(status, "KubernetesAPIApprovalPolicyConformant", ok, reason, &message, now);
     }
 }
 

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use serde_json::{Map, Value};
 
-use crate::catalogue::{Resource, Subresource, api_version};
+use crate::catalogue::{Resource, Subresource, api_version, split_api_version};
 use crate::field::{FieldError, FieldErrorKind, FieldErrors};
 use crate::schema::{Schema, TypeId};
 
@@ -123,6 +123,29 @@ impl Definition {
 
     pub fn version(&self, name: &str) -> Option<&Version> {
         self.versions.iter().find(|v| &*v.name == name)
+    }
+
+    /// Decodes an object of a request by the version that its body names: see [`Version::decode`].
+    ///
+    /// Of a version that the definition does not have nothing is declared; the server refuses it right after.
+    pub fn decode(&self, object: &mut Value) -> Result<Vec<String>, String> {
+        let body_version = object.get("apiVersion").and_then(Value::as_str).unwrap_or("").to_owned();
+        let (group, name) = split_api_version(&body_version);
+        let kind = object.get("kind").and_then(Value::as_str);
+        if group != &*self.group || kind != Some(&*self.names.kind) {
+            let Some(map) = object.as_object_mut() else { return Ok(Vec::new()) };
+            return metadata::coerce(map, "", Malformed::Refuse);
+        }
+        if let Some(version) = self.version(name) {
+            return version.decode(object);
+        }
+        let Some(map) = object.as_object_mut() else { return Ok(Vec::new()) };
+        let mut unknown = metadata::coerce(map, "", Malformed::Refuse)?;
+        let mut undeclared = Vec::new();
+        prune::prune(object, Some(&Node::default()), true, &mut undeclared);
+        undeclared.sort();
+        unknown.extend(undeclared);
+        Ok(unknown)
     }
 
     /// The version objects are stored in. Validation sees to it that there is one; else it is the first.
@@ -374,7 +397,7 @@ impl Subresources {
 }
 
 /// Kubernetes' order of versions: `v2`, `v1`, `v1beta2`, `v1beta1`, `v1alpha1`, then all others by name.
-pub(crate) fn compare_versions(a: &str, b: &str) -> Ordering {
+pub fn compare_versions(a: &str, b: &str) -> Ordering {
     match (version_rank(a), version_rank(b)) {
         (Some(a), Some(b)) => b.cmp(&a),
         (Some(_), None) => Ordering::Less,

@@ -217,15 +217,15 @@ fn is_isbn10(text: &str) -> bool {
         _ => None,
     };
     let sum: Option<u32> = (0..10).map(|i| digit(i).map(|d| d * (i as u32 + 1))).sum();
-    sum.is_some_and(|sum| sum % 11 == 0)
+    sum.is_some_and(|sum| sum.is_multiple_of(11))
 }
 
 fn is_isbn13(text: &str) -> bool {
     let text: String = text.chars().filter(|c| !matches!(c, '-' | ' ')).collect();
     let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(10)).collect();
     digits.is_some_and(|digits| {
-        let sum: u32 = digits.iter().enumerate().map(|(i, d)| d * if i % 2 == 0 { 1 } else { 3 }).sum();
-        digits.len() == 13 && sum % 10 == 0
+        let sum: u32 = digits.iter().enumerate().map(|(i, d)| d * if i.is_multiple_of(2) { 1 } else { 3 }).sum();
+        digits.len() == 13 && sum.is_multiple_of(10)
     })
 }
 

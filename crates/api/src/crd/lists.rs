@@ -50,8 +50,9 @@ fn validate_keys(list: &[Value], node: &Node, path: &str, errors: &mut FieldErro
     let keys: Vec<Value> = list
         .iter()
         .map(|item| {
-            let key = |name: &Box<str>| item.get(&**name).map(|v| (name.to_string(), v.clone()));
-            Value::Object(node.list_map_keys.iter().filter_map(key).collect::<Map<_, _>>())
+            let keys = node.list_map_keys.iter();
+            let keys = keys.filter_map(|name| item.get(&**name).map(|v| (name.to_string(), v.clone())));
+            Value::Object(keys.collect::<Map<_, _>>())
         })
         .collect();
     for index in repeated(keys.iter()) {

@@ -129,7 +129,9 @@ fn coerce_field(
         (Kind::Long, other) => Err(mismatch(other, name, "int64")),
         (Kind::Time, Value::String(text)) => match text.parse::<jiff::Timestamp>() {
             Ok(_) => Ok(true),
-            Err(_) => Err(format!("parsing time \"{text}\" as \"2006-01-02T15:04:05Z07:00\": cannot parse it")),
+            Err(_) => Err(format!(
+                "parsing time \"{text}\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"{text}\" as \"2006\""
+            )),
         },
         (Kind::Time, other) => Err(mismatch(other, name, "string")),
         (Kind::TextMap, Value::Object(map)) => {
@@ -300,4 +302,26 @@ fn validate_resource(map: &Map<String, Value>, path: &str, errors: &mut FieldErr
             errors.push(FieldError::invalid(path.clone(), name, &complaint));
         }
     }
+}
+
+/// What a client is warned of about the finalizers that a write adds to a custom resource.
+pub fn finalizer_warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
+    let finalizers = |object: &Value| super::node::strings(object.pointer("/metadata/finalizers"));
+    let before = old.map(finalizers).unwrap_or_default();
+    let mut added: Vec<Box<str>> = finalizers(new).into_iter().filter(|f| !before.contains(f)).collect();
+    added.sort();
+    added.dedup();
+    let mut warnings = Vec::new();
+    for finalizer in added {
+        let about = format!("metadata.finalizers: {}", super::go::quoted(&finalizer));
+        warnings.extend(names::qualified_name(&finalizer).iter().map(|why| format!("{about}: {why}")));
+        if !finalizer.contains('/') && !matches!(&*finalizer, "orphan" | "foregroundDeletion" | "kubernetes") {
+            let path = if finalizer.contains('.') { " including a path (/)" } else { "" };
+            warnings.push(format!(
+                "{about}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other \
+                 finalizer writers"
+            ));
+        }
+    }
+    warnings
 }

@@ -35,5 +35,6 @@ mod tests;
 
 pub use accept::{accept, prepare, terminating};
 pub use conversion::{conversion_review, converted};
-pub use definition::{Conversion, Definition, Names, Scale, Strategy, Subresources, Version};
+pub use definition::{Conversion, Definition, Names, Scale, Strategy, Subresources, Version, compare_versions};
+pub use metadata::finalizer_warnings;
 pub use verify::{definition_warnings, validate_definition};

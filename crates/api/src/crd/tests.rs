@@ -245,3 +245,199 @@ fn names_are_accepted_unless_taken() {
     );
     assert_eq!(second["status"]["conditions"][1]["status"], "False");
 }
+
+#[test]
+fn bodies_of_unknown_versions_declare_nothing() {
+    let definition = compiled();
+    let mut object = gadget(json!({ "size": 6 }));
+    object["apiVersion"] = "example.com/v9".into();
+    assert_eq!(definition.decode(&mut object), Ok(vec!["spec".to_owned()]));
+    let mut other = gadget(json!({ "size": 6, "unknown": 1 }));
+    other["kind"] = "Widget".into();
+    assert_eq!(definition.decode(&mut other), Ok(vec![]));
+    let mut wrong = gadget(json!({ "size": 6 }));
+    wrong["metadata"]["labels"] = json!({ "a": 1 });
+    let why = "json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string";
+    assert_eq!(definition.decode(&mut wrong), Err(why.to_owned()));
+}
+
+#[test]
+fn finalizers_without_a_domain_are_warned_of() {
+    let object = |finalizers: Value| json!({ "metadata": { "finalizers": finalizers } });
+    let new = object(json!(["example.com/ok", "orphan", "bare", "a.b"]));
+    let tail = "to avoid accidental conflicts with other finalizer writers";
+    let expected = [
+        format!("metadata.finalizers: \"a.b\": prefer a domain-qualified finalizer name including a path (/) {tail}"),
+        format!("metadata.finalizers: \"bare\": prefer a domain-qualified finalizer name {tail}"),
+    ];
+    assert_eq!(finalizer_warnings(&new, None), expected);
+    assert!(finalizer_warnings(&new, Some(&new)).is_empty());
+}
+
+#[test]
+fn webhooks_are_asked_and_their_answers_checked() {
+    let from = json!({ "apiVersion": "example.com/v1", "kind": "Gadget", "metadata": { "name": "a", "uid": "u", "labels": { "x": "y" } } });
+    let review = conversion_review("id", "v1", "example.com/v2", std::slice::from_ref(&from));
+    assert_eq!(review["request"]["objects"][0], from);
+    let mut to = from.clone();
+    to["apiVersion"] = "example.com/v2".into();
+    to["metadata"] = json!({ "name": "a", "uid": "u", "annotations": { "n": "1" }, "generation": 9 });
+    let answer = |to: &Value| {
+        json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
+        "response": { "uid": "id", "result": { "status": "Success" }, "convertedObjects": [to] } })
+    };
+    let objects = converted("id", "example.com/v2", std::slice::from_ref(&from), &answer(&to)).unwrap();
+    assert_eq!(objects[0]["metadata"], json!({ "name": "a", "uid": "u", "annotations": { "n": "1" } }));
+    to["metadata"]["name"] = "b".into();
+    let why = converted("id", "example.com/v2", std::slice::from_ref(&from), &answer(&to)).unwrap_err();
+    assert_eq!(why, "returned invalid converted object at index 0: must have the same name: a != b");
+    let failed = json!({ "apiVersion": "apiextensions.k8s.io/v1", "response": { "uid": "id", "result": { "status": "Failure", "message": "no" } } });
+    assert_eq!(converted("id", "example.com/v2", &[from], &failed), Err("no".to_owned()));
+}
+
+#[test]
+fn openapi_shows_what_objects_have() {
+    let definition = compiled();
+    let version = &definition.versions[0];
+    let schema = definition.openapi_schema(version);
+    let meta = "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+    assert_eq!(schema["properties"]["metadata"]["allOf"][0]["$ref"], meta);
+    assert_eq!(
+        schema["x-kubernetes-group-version-kind"],
+        json!([{ "group": "example.com", "version": "v1", "kind": "Gadget" }])
+    );
+    let spec = &schema["properties"]["spec"]["properties"];
+    assert_eq!(
+        spec["port"],
+        json!({ "anyOf": [{ "type": "integer" }, { "type": "string" }], "x-kubernetes-int-or-string": true })
+    );
+    assert_eq!(spec["pod"]["required"], json!(["kind", "apiVersion"]));
+    assert_eq!(spec["pod"]["properties"]["metadata"]["allOf"][0]["$ref"], meta);
+    assert_eq!(spec["choice"]["oneOf"], json!([{ "required": ["a"] }, { "required": ["b"] }]));
+    let v2 = definition.openapi_v2(version);
+    assert_eq!(v2[0].0, "com.example.v1.Gadget");
+    assert_eq!(v2[1].0, "com.example.v1.GadgetList");
+    let spec = &v2[0].1["properties"]["spec"]["properties"];
+    assert_eq!(spec["maybe"], json!({}));
+    assert!(spec["choice"].get("oneOf").is_none() && spec["pod"].get("properties").is_none());
+}
+
+#[test]
+fn definitions_of_the_kind_people_write() {
+    let shapes: Value = serde_json::from_str(include_str!("testdata/shapes.json")).unwrap();
+    for shape in shapes.as_array().unwrap() {
+        let what = &shape["what"];
+        let mut crd = gadgets();
+        crd["spec"]["versions"] = json!([{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": shape["schema"] } }]);
+        prepare(&mut crd, None);
+        assert_eq!(texts(&validate_definition(&crd, None)), [""; 0], "{what}");
+        let definition = Definition::compile(&crd).unwrap();
+        let version = &definition.versions[0];
+        let read = |object: &Value| {
+            let mut object = object.clone();
+            object["apiVersion"] = "example.com/v1".into();
+            object["kind"] = "Gadget".into();
+            assert_eq!(version.decode(&mut object), Ok(vec![]), "{what}");
+            version.default(&mut object);
+            texts(&version.validate(&object))
+        };
+        for object in shape["good"].as_array().unwrap() {
+            assert_eq!(read(object), [""; 0], "{what}");
+        }
+        for case in shape["bad"].as_array().unwrap() {
+            assert_eq!(read(&case[0]).first().map(String::as_str), case[1].as_str(), "{what}");
+        }
+    }
+}
+
+mod laws {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::{Definition, cel, compiled, gadget, gadgets, validate_definition};
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i32>().prop_map(Value::from),
+            "[a-z]{0,4}".prop_map(Value::from),
+            any::<f32>().prop_filter("JSON has no infinities", |f| f.is_finite()).prop_map(Value::from),
+        ];
+        let keys = prop_oneof![
+            prop::sample::select(vec![
+                "size",
+                "max",
+                "colour",
+                "code",
+                "fixed",
+                "replicas",
+                "port",
+                "maybe",
+                "any",
+                "strings",
+                "tags",
+                "items",
+                "choice",
+                "pod",
+                "name",
+                "value",
+                "spec",
+                "status",
+                "metadata",
+                "apiVersion",
+                "kind",
+                "labels",
+            ])
+            .prop_map(str::to_owned),
+            "[a-z]{1,3}",
+        ];
+        leaf.prop_recursive(4, 32, 5, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map(keys.clone(), inner, 0..5)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn pruning_and_defaulting_settle_at_once(spec in any_json(), status in any_json(), metadata in any_json()) {
+            let definition = compiled();
+            let version = &definition.versions[0];
+            let mut object = gadget(spec);
+            object["status"] = status;
+            object["metadata"] = metadata;
+            version.prune(&mut object);
+            let pruned = object.clone();
+            prop_assert!(version.prune(&mut object).is_empty());
+            prop_assert_eq!(&object, &pruned);
+            version.default(&mut object);
+            let defaulted = object.clone();
+            version.default(&mut object);
+            version.prune(&mut object);
+            prop_assert_eq!(&object, &defaulted);
+            // Nothing that is wrong with it before and after is held against an update.
+            let errors = version.validate_update(&object, &object);
+            prop_assert!(errors.iter().all(|e| !e.message.contains("in body")), "{:?}", errors);
+            version.validate(&object);
+        }
+
+        #[test]
+        fn any_definition_is_judged_and_compiled(schema in any_json(), names in any_json()) {
+            let mut crd = gadgets();
+            crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema;
+            crd["spec"]["names"] = names;
+            validate_definition(&crd, None);
+            drop(Definition::compile(&crd));
+        }
+
+        #[test]
+        fn any_text_is_an_expression_or_not(source in "[a-z0-9 .()\\[\\]'\"?:+*/<>=!&|{},-]{0,40}") {
+            drop(cel::Expression::parse(&source));
+        }
+    }
+}

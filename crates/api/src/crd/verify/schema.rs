@@ -161,23 +161,20 @@ fn openapi(map: &Map<String, Value>, path: &str, place: &Place, node: Option<&No
         found.schema.push(FieldError::forbidden(format!("{path}.uniqueItems"), why));
     }
     let declared = map.get("properties").and_then(Value::as_object).filter(|p| !p.is_empty());
-    match map.get("additionalProperties") {
-        Some(additional @ (Value::Bool(_) | Value::Object(_))) => {
-            if declared.is_some() && *additional != json!(true) {
-                let why = "additionalProperties and properties are mutual exclusive";
-                found.schema.push(FieldError::forbidden(format!("{path}.additionalProperties"), why));
-            }
-            if let Some(values) = additional.as_object() {
-                let mut below = place.below();
-                if place.inside_meta {
-                    below.defaults =
-                        Defaults::Forbidden("inside additionalProperties applying to object metadata".to_owned());
-                }
-                let node = node.and_then(|n| n.child(""));
-                openapi(values, &format!("{path}.additionalProperties"), &below, node, found);
-            }
+    if let Some(additional @ (Value::Bool(_) | Value::Object(_))) = map.get("additionalProperties") {
+        if declared.is_some() && *additional != json!(true) {
+            let why = "additionalProperties and properties are mutual exclusive";
+            found.schema.push(FieldError::forbidden(format!("{path}.additionalProperties"), why));
         }
-        _ => {}
+        if let Some(values) = additional.as_object() {
+            let mut below = place.below();
+            if place.inside_meta {
+                let reason = "inside additionalProperties applying to object metadata";
+                below.defaults = Defaults::Forbidden(reason.to_owned());
+            }
+            let node = node.and_then(|n| n.child(""));
+            openapi(values, &format!("{path}.additionalProperties"), &below, node, found);
+        }
     }
     let embedded = flag("x-kubernetes-embedded-resource");
     for (key, property) in declared.into_iter().flatten() {
