@@ -9,7 +9,7 @@ The kinds are those of crates/api/data/catalogue.txt.
 
 Without arguments both packages are downloaded to a temporary directory.
 
-The data file, line by line (`expand` in crates/api/src/schema/builtin.rs is its reader):
+The data file, line by line (`expand` in crates/api/src/schema/builtin.rs belongs to its reader):
 
     core.v1.Pod gvk=/v1/Pod            a type; `atomic` marks a struct with one owner
      name TYPE NUMBERS MARKS…          a field of it; numbers are a path through inlined messages, `-` if there are none
@@ -267,7 +267,8 @@ def struct_lines(name, schema, all_messages, known):
         expression, names = type_of(prop)
         refers += names
         marks = known.get(field, [])
-        path = ".".join(map(str, paths.get(field, ()))) or next((m[7:] for m in marks if m.startswith("number=")), "-")
+        known_path = next((m[7:] for m in marks if m.startswith("number=")), "")
+        path = known_path or ".".join(map(str, paths.get(field, ()))) or "-"
         if path == "-" and field not in ("apiVersion", "kind"):
             missing.append(f"{name}.{field}")
         line = [field, expression, path]

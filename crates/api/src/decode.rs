@@ -18,6 +18,7 @@ use serde_json::{Map, Value};
 use crate::status::{Result, Status};
 
 pub use conform::conform;
+pub(crate) use scalar::{format_duration, parse_duration};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {

@@ -7,7 +7,7 @@
 mod builtin;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
@@ -21,6 +21,16 @@ pub struct TypeId(pub u32);
 pub struct Schema {
     pub(crate) types: Vec<Type>,
     pub(crate) by_name: HashMap<Box<str>, TypeId>,
+    /// Protobuf's view of the types, made when it is first needed.
+    pub(crate) messages: OnceLock<Vec<crate::proto::Message>>,
+}
+
+/// The types of CustomResourceDefinitions that are a schema or something else. Their shape is [`Shape::Any`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SchemaOr {
+    Array,
+    Bool,
+    StringArray,
 }
 
 #[derive(Debug)]
@@ -167,6 +177,18 @@ impl Schema {
     pub fn list_of(&self, object: TypeId) -> Option<TypeId> {
         let name = &self.get(object).name;
         if name.is_empty() { None } else { self.find(&format!("{name}List")) }
+    }
+
+    /// Which of the [`SchemaOr`] types this is, if any, and the type of its schema.
+    pub fn schema_or(&self, id: TypeId) -> Option<(SchemaOr, TypeId)> {
+        let (base, other) = self.get(id).name.rsplit_once("Or")?;
+        let other = match other {
+            "Array" => SchemaOr::Array,
+            "Bool" => SchemaOr::Bool,
+            "StringArray" => SchemaOr::StringArray,
+            _ => return None,
+        };
+        Some((other, self.find(base)?))
     }
 
     /// Adds a type and answers its id; named types can then be found by name.

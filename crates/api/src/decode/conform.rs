@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{MAX_STRICT_ERRORS, Path, Step, scalar};
 use crate::quantity::Quantity;
-use crate::schema::{Field, Presence, Schema, Shape, Struct, TypeId};
+use crate::schema::{Field, Presence, Schema, SchemaOr, Shape, Struct, TypeId};
 
 /// Makes a value what upstream's typed decoding makes of it: types are checked, fields that do not exist and empty
 /// optional ones go, zero values that Go always writes come, and quantities, times and bytes get their canonical form.
@@ -14,7 +14,7 @@ use crate::schema::{Field, Presence, Schema, Shape, Struct, TypeId};
 /// Answers the sentences about unknown fields (`unknown field "spec.x"`), or the error that Go's decoder gives. Doing it
 /// twice changes nothing.
 pub fn conform(schema: &Schema, ty: TypeId, value: &mut Value) -> Result<Vec<String>, String> {
-    let mut walk = Walk { schema, unknown: Vec::new(), mismatch: None };
+    let mut walk = Walk { schema, unknown: Vec::new(), mismatch: None, structs: MAX_STRUCTS };
     let place = Place { path: None, owner: None, go_type: None };
     walk.value(ty, value, place)?;
     match walk.mismatch {
@@ -28,7 +28,12 @@ struct Walk<'s> {
     unknown: Vec<String>,
     /// Go goes on after a value of the wrong type and reports the first of them at the end.
     mismatch: Option<String>,
+    /// How many more structs there may be.
+    structs: u32,
 }
+
+/// A few bytes of a body can make a struct that takes a kilobyte, so there is an end to them.
+const MAX_STRUCTS: u32 = 200_000;
 
 /// Where a value stands, for error messages.
 #[derive(Clone, Copy)]
@@ -106,6 +111,7 @@ impl Walk<'_> {
     }
 
     fn object(&mut self, ty: TypeId, s: &Struct, map: &mut Map<String, Value>, place: Place<'_>) -> Result<(), Abort> {
+        self.structs = self.structs.checked_sub(1).ok_or("the object has too many parts")?;
         if !s.preserve_unknown {
             self.drop_unknown(s, map, place.path);
         }
@@ -187,17 +193,14 @@ impl Walk<'_> {
 
     /// Mostly kept as it is; the three types of CustomResourceDefinitions that are a schema or something else are not.
     fn any(&mut self, ty: TypeId, value: &mut Value, place: Place<'_>) -> Result<(), Abort> {
-        let name = &self.schema.get(ty).name;
-        let Some((_, variant)) = name.rsplit_once(".JSONSchemaPropsOr") else { return Ok(()) };
-        let base = name.strip_suffix(variant).and_then(|n| n.strip_suffix("Or"));
-        let Some(props) = base.and_then(|n| self.schema.find(n)) else { return Ok(()) };
-        match (variant, &mut *value) {
+        let Some((other, props)) = self.schema.schema_or(ty) else { return Ok(()) };
+        match (other, &mut *value) {
             (_, Value::Object(_)) => self.value(props, value, place),
-            ("Array", Value::Array(list)) => self.list(props, list, place),
-            ("StringArray", Value::Array(_)) | ("Bool", Value::Bool(_)) => Ok(()),
-            ("Bool", _) => Err("boolean or JSON schema expected".to_owned()),
-            ("StringArray", _) => Err("string array or JSON schema expected".to_owned()),
-            (_, other) => Err(plain_mismatch(other, "v1.JSONSchemaProps")),
+            (SchemaOr::Array, Value::Array(list)) => self.list(props, list, place),
+            (SchemaOr::StringArray, Value::Array(_)) | (SchemaOr::Bool, Value::Bool(_)) => Ok(()),
+            (SchemaOr::Bool, _) => Err("boolean or JSON schema expected".to_owned()),
+            (SchemaOr::StringArray, _) => Err("string array or JSON schema expected".to_owned()),
+            (SchemaOr::Array, other) => Err(plain_mismatch(other, "v1.JSONSchemaProps")),
         }
     }
 

@@ -171,7 +171,8 @@ pub(crate) fn duration(text: &str) -> Result<String, String> {
     Ok(format_duration(nanos))
 }
 
-fn parse_duration(text: &str) -> Option<i64> {
+/// Nanoseconds.
+pub(crate) fn parse_duration(text: &str) -> Option<i64> {
     let (sign, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (-1i128, rest),
         None => (1, text.strip_prefix('+').unwrap_or(text)),
