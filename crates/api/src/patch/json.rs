@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 
 use super::go;
+use crate::decode::{Format, parse};
 use crate::status::{Result, Status};
 
 const MAX_OPERATIONS: usize = 10_000;
@@ -42,7 +43,7 @@ fn undecodable(why: impl std::fmt::Display) -> Status {
 }
 
 fn decode(patch: &[u8]) -> Result<Vec<Map<String, Value>>> {
-    let value: Value = serde_json::from_slice(patch).map_err(|e| undecodable(go_syntax_error(patch, &e)))?;
+    let value = parse(patch, Format::Json).map_err(|why| undecodable(why.message))?.value;
     let mismatch = |v: &Value, ty: &str| {
         undecodable(format!("json: cannot unmarshal {} into Go value of type {ty}", go::json_name(v)))
     };
@@ -69,22 +70,6 @@ fn decode(patch: &[u8]) -> Result<Vec<Map<String, Value>>> {
         operations.push(operation);
     }
     Ok(operations)
-}
-
-/// Go's words for the errors that are easy to make; the rest keeps serde's.
-fn go_syntax_error(text: &[u8], error: &serde_json::Error) -> String {
-    if error.is_eof() { "unexpected end of JSON input".to_owned() } else { go_character(text, error) }
-}
-
-fn go_character(text: &[u8], error: &serde_json::Error) -> String {
-    let line = text.split(|b| *b == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
-    let byte = error.column().checked_sub(1).and_then(|c| line.get(c));
-    match byte {
-        Some(byte) if error.to_string().contains("expected value") => {
-            format!("invalid character '{}' looking for beginning of value", char::from(*byte))
-        }
-        _ => error.to_string(),
-    }
 }
 
 fn apply(doc: &mut Value, mut operation: Map<String, Value>, copied: &mut usize) -> Option<()> {

@@ -62,6 +62,15 @@ fn applying_a_deployment() {
             "f:containers":{"k:{\"name\":\"c1\"}":{".":{},"f:args":{},"f:env":{"k:{\"name\":\"E\"}":{".":{},"f:name":{},"f:value":{}}},
             "f:image":{},"f:name":{},"f:ports":{"k:{\"containerPort\":80,\"protocol\":\"TCP\"}":{".":{},"f:containerPort":{}}}}}}}}})
     );
+    let nameless = json!({"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"template":{"spec":{
+        "containers":[{"image":"other"}]}}}});
+    let two = Context { manager: "two", ..ctx };
+    let after = apply(&two, Some(&new), &nameless, false).unwrap();
+    assert_eq!(
+        after["spec"]["template"]["spec"]["containers"][1],
+        json!({"image":"other"}),
+        "validation will refuse it"
+    );
     let twice = json!({"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"template":{"spec":{
         "containers":[{"name":"c3","image":"a"},{"name":"c3","image":"b"}]}}}});
     assert_eq!(
@@ -85,6 +94,46 @@ fn service_ports_are_keyed_by_port_and_protocol() {
         json!({"apiVersion":"v1","kind":"Service","metadata":{"name":"s"},"spec":{"ports":[{"name":"t","port":53}]}});
     let after = apply(&ctx, Some(&new), &fewer, false).unwrap();
     assert_eq!(after["spec"]["ports"], json!([{"name":"t","port":53}]), "defaulting adds the protocol again");
+}
+
+/// The second step of the reference transcript about custom resources, with what the first ones left.
+#[test]
+fn lists_of_custom_resources_are_keyed() {
+    let definition = json!({"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"gadgets.example.com"},
+        "spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"gadgets","singular":"gadget","kind":"Gadget","listKind":"GadgetList"},
+        "versions":[{"name":"v1","served":true,"storage":true,"subresources":{"status":{}},"schema":{"openAPIV3Schema":{"type":"object","properties":{
+            "spec":{"type":"object","properties":{"size":{"type":"integer"},"any":{"type":"object","x-kubernetes-preserve-unknown-fields":true},
+            "maybe":{"type":"string","nullable":true},"strings":{"type":"object","additionalProperties":{"type":"string"}},
+            "tags":{"type":"array","x-kubernetes-list-type":"set","items":{"type":"string"}},
+            "items":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["name"],"items":{"type":"object","required":["name"],
+                "properties":{"name":{"type":"string"},"value":{"type":"integer","default":7}}}}}},
+            "status":{"type":"object","properties":{"phase":{"type":"string"}}}}}}}]}});
+    let compiled = crate::crd::Definition::compile(&definition).unwrap();
+    let (schema, ty) = (&compiled.versions[0].schema, compiled.versions[0].ty);
+    let ctx = Context {
+        schema,
+        ty,
+        api_version: "example.com/v1",
+        kind: "Gadget",
+        ..context("", "v1", "ConfigMap", "probe")
+    };
+    let mut live = json!({"apiVersion":"example.com/v1","kind":"Gadget","metadata":{"name":"a","labels":{"x":"y"}},"spec":{"size":7,
+        "any":{"kept":{"deep":[1]}},"items":[{"name":"x","value":7},{"name":"y","value":1}],"maybe":null,"strings":{"k":"v"}}});
+    track_update(&ctx, None, &mut live);
+    assert_eq!(
+        live["metadata"]["managedFields"][0]["fieldsV1"],
+        json!({"f:metadata":{"f:labels":{".":{},"f:x":{}}},"f:spec":{".":{},"f:any":{".":{},"f:kept":{".":{},"f:deep":{}}},
+            "f:items":{".":{},"k:{\"name\":\"x\"}":{".":{},"f:name":{},"f:value":{}},"k:{\"name\":\"y\"}":{".":{},"f:name":{},"f:value":{}}},
+            "f:maybe":{},"f:size":{},"f:strings":{".":{},"f:k":{}}}})
+    );
+    live["metadata"]["uid"] = json!("u");
+    let config = json!({"apiVersion":"example.com/v1","kind":"Gadget","metadata":{"name":"a"},"spec":{"items":[{"name":"p"}],"tags":["t1"]}});
+    let after = apply(&Context { manager: "one", ..ctx }, Some(&live), &config, false).unwrap();
+    assert_eq!(
+        after["metadata"]["managedFields"][0]["fieldsV1"],
+        json!({"f:spec":{"f:items":{"k:{\"name\":\"p\"}":{".":{},"f:name":{}}},"f:tags":{"v:\"t1\"":{}}}})
+    );
+    assert_eq!(after["spec"]["items"], json!([{"name":"x","value":7},{"name":"y","value":1},{"name":"p"}]));
 }
 
 /// Not a test of speed by itself: `cargo test -p selvedge-api --release -- --ignored --nocapture speed`.

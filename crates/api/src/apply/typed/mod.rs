@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use super::element::{Literal, PathElement};
 use super::fieldset::FieldSet;
-use crate::schema::{ListType, Schema, Shape, Struct, TypeId};
+use crate::schema::{ListType, Presence, Schema, Shape, Struct, TypeId};
 
 /// A type in some schema; no id means that it is deduced from the value.
 #[derive(Clone, Copy)]
@@ -160,6 +160,23 @@ fn list_of(value: Option<&Value>) -> Option<&[Value]> {
     value.and_then(Value::as_array).map(Vec::as_slice)
 }
 
+/// What a key is that an element does not have: its default, or zero where the Go struct always has the field.
+fn default_key<'s>(items: Ty<'s>, key: &str) -> Option<Literal<'s>> {
+    let field = items.id.and_then(|id| items.schema.field(id, key))?;
+    if let Some(default) = &field.default {
+        return Some(Literal::of(default));
+    }
+    if field.presence != Presence::Always {
+        return None;
+    }
+    match items.schema.shape(field.ty) {
+        Shape::String => Some(Literal::Text(Cow::Borrowed(""))),
+        Shape::Boolean => Some(Literal::Other(Cow::Owned(Value::from(false)))),
+        Shape::Integer { .. } => Some(Literal::Other(Cow::Owned(Value::from(0)))),
+        _ => None,
+    }
+}
+
 /// The step to an element of a list that is not atomic. Keys that are missing take their declared default.
 fn list_element<'v>(items: Ty<'v>, keys: &'v [Box<str>], element: &'v Value) -> Result<PathElement<'v>, String> {
     if keys.is_empty() {
@@ -177,10 +194,8 @@ fn list_element<'v>(items: Ty<'v>, keys: &'v [Box<str>], element: &'v Value) -> 
     };
     let mut found: Vec<(Cow<'v, str>, Literal<'v>)> = Vec::with_capacity(keys.len());
     for key in keys {
-        let default = || items.id.and_then(|id| items.schema.field(id, key)).and_then(|field| field.default.as_ref());
-        if let Some(value) = map.get(&**key).or_else(default) {
-            found.push((Cow::Borrowed(key), Literal::of(value)));
-        }
+        let value = map.get(&**key).map(Literal::of).or_else(|| default_key(items, key));
+        found.extend(value.map(|value| (Cow::Borrowed(&**key), value)));
     }
     if found.is_empty() {
         let keys = keys.iter().map(|k| crate::patch::go::quote(k)).collect::<Vec<_>>().join(" ");
