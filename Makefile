@@ -45,7 +45,7 @@ torture: tools build ## 200 rounds of writers and kill -9
 	TORTURE_ROUNDS=$${TORTURE_ROUNDS:-200} $(PYTHON) tests/torture.py
 
 apiprobe: build ## compare with recordings of Kubernetes 1.36, by area
-	@$(PYTHON) tests/apiprobe.py
+	@$(PYTHON) tests/apiprobe.py $(ARGS)
 
 bench: tools ## measure, print the table, write docs/benchmarks.md and its plots
 	$(CARGO) build --release --bin selvedge --bin kbench
