@@ -1,0 +1,185 @@
+//! kbench: a small load generator for any Kubernetes-compatible API server.
+//!
+//! Every subcommand works on ConfigMaps in one namespace and prints one JSON
+//! object on stdout. Nothing is deleted unless `clean` is called.
+
+mod client;
+mod create;
+mod list;
+mod mixed;
+mod objects;
+mod stats;
+mod watch;
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde_json::{Value, json};
+
+use client::{Result, Target, TargetOptions};
+
+const JSON: &str = "application/json";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+const LABEL: &str = "kbench-run";
+
+#[derive(Parser)]
+#[command(name = "kbench", version, about = "Load generator for Kubernetes-compatible API servers")]
+struct Cli {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Args, Clone)]
+struct Common {
+    /// Base URL of the API server, http:// or https://
+    #[arg(long, global = true, default_value = "https://127.0.0.1:6443")]
+    url: String,
+    /// Bearer token
+    #[arg(long, global = true, env = "KBENCH_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// Accept any server certificate
+    #[arg(long, global = true)]
+    insecure: bool,
+    /// PEM file with the certificate authority of the server
+    #[arg(long, global = true)]
+    ca: Option<String>,
+    /// PEM file with a client certificate
+    #[arg(long, global = true)]
+    cert: Option<String>,
+    /// PEM file with the key of the client certificate
+    #[arg(long, global = true)]
+    key: Option<String>,
+    /// Do not offer HTTP/2
+    #[arg(long, global = true)]
+    http1: bool,
+    /// Concurrent clients, each with its own connection
+    #[arg(long, global = true, default_value_t = 1)]
+    clients: usize,
+    /// Clients share one connection, as one client-go process would (HTTP/2 only)
+    #[arg(long, global = true)]
+    shared: bool,
+    /// Operations in all (list: lists; watch: events)
+    #[arg(long, global = true, default_value_t = 1000)]
+    count: usize,
+    /// Bytes of data in each object written
+    #[arg(long, global = true, default_value_t = 1024)]
+    size: usize,
+    /// Namespace to work in (created when missing)
+    #[arg(long, global = true, default_value = "kbench")]
+    namespace: String,
+    /// Server processes whose CPU time and memory to report (comma-separated)
+    #[arg(long, global = true, value_delimiter = ',')]
+    pid: Vec<u32>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Wait until /readyz answers 200
+    Ready {
+        /// Give up after this many seconds
+        #[arg(long, default_value_t = 120)]
+        timeout: u64,
+        #[arg(long, default_value = "/readyz")]
+        path: String,
+    },
+    /// Create --count ConfigMaps
+    Create {
+        /// Object names begin with this (default: unique to the run)
+        #[arg(long)]
+        prefix: Option<String>,
+    },
+    /// List the namespace's ConfigMaps --count times
+    List {
+        #[arg(long, value_enum, default_value_t = Accept::Json)]
+        accept: Accept,
+        /// Page size (0: everything in one reply)
+        #[arg(long, default_value_t = 0)]
+        limit: usize,
+        /// Send resourceVersion=0, which allows a cached answer
+        #[arg(long)]
+        cached: bool,
+    },
+    /// Open --clients watches, write --count objects, time their delivery to all
+    Watch {
+        /// Concurrent writers
+        #[arg(long, default_value_t = 4)]
+        writers: usize,
+        /// Events per second to write (0: as fast as the writers can)
+        #[arg(long, default_value_t = 0)]
+        rate: u64,
+        #[arg(long, value_enum, default_value_t = Accept::Json)]
+        accept: Accept,
+        /// Give up waiting for delivery after this many seconds
+        #[arg(long, default_value_t = 120)]
+        timeout: u64,
+    },
+    /// Mix of get, update, create, delete and limited list
+    Mixed {
+        /// Stop after this many seconds, whatever --count says
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+        /// Objects each client creates beforehand and works on
+        #[arg(long, default_value_t = 50)]
+        objects: usize,
+        /// Weights of get:update:create+delete:list
+        #[arg(long, default_value = "70:20:5:5")]
+        weights: String,
+    },
+    /// Delete every ConfigMap that kbench made in the namespace
+    Clean,
+}
+
+#[derive(Clone, Copy, ValueEnum, PartialEq)]
+enum Accept {
+    Json,
+    Protobuf,
+    Table,
+}
+
+impl Accept {
+    fn header(self) -> &'static str {
+        match self {
+            Accept::Json => JSON,
+            Accept::Protobuf => PROTOBUF,
+            Accept::Table => "application/json;as=Table;v=v1;g=meta.k8s.io",
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let (text, code) = match run(Cli::parse()).await {
+        Ok(v) => (v, ExitCode::SUCCESS),
+        Err(e) => (json!({ "error": e.to_string() }), ExitCode::FAILURE),
+    };
+    // Whoever closed our stdout does not want to know.
+    let _ = writeln!(std::io::stdout(), "{text}");
+    code
+}
+
+async fn run(cli: Cli) -> Result<Value> {
+    let c = cli.common;
+    let target = Target::new(&TargetOptions {
+        url: c.url.clone(),
+        token: c.token.clone(),
+        insecure: c.insecure,
+        ca: c.ca.clone(),
+        cert: c.cert.clone(),
+        key: c.key.clone(),
+        http1: c.http1,
+    })?;
+    match cli.command {
+        Command::Ready { timeout, path } => create::ready(&target, timeout, &path).await,
+        Command::Create { prefix } => create::create(&target, &c, prefix).await,
+        Command::List { accept, limit, cached } => list::list(&target, &c, accept, limit, cached).await,
+        Command::Watch { writers, rate, accept, timeout } => {
+            watch::watch(&target, &c, writers, rate, accept, Duration::from_secs(timeout)).await
+        }
+        Command::Mixed { seconds, objects, weights } => mixed::mixed(&target, &c, seconds, objects, &weights).await,
+        Command::Clean => create::clean(&target, &c).await,
+    }
+}
