@@ -67,10 +67,10 @@ def test_moving_from_client_side_to_server_side_apply(kubectl):
 
 
 def test_prune_removes_what_left_the_set(kubectl):
-    first = [configmap("a", {"set": "x"}), configmap("b", {"set": "x"}), configmap("other", {"set": "y"})]
+    first = [configmap("a", {"set": "red"}), configmap("b", {"set": "red"}), configmap("other", {"set": "blue"})]
     kubectl("apply", "-f", "-", stdin=first)
-    kubectl("apply", "--prune", "-l", "set=x", "--prune-allowlist=core/v1/ConfigMap", "-f", "-",
-            stdin=[configmap("a", {"set": "x"})])
+    kubectl("apply", "--prune", "-l", "set=red", "--prune-allowlist=core/v1/ConfigMap", "-f", "-",
+            stdin=[configmap("a", {"set": "red"})])
     names = kubectl("get", "cm", "-o", "name").split()
     assert "configmap/a" in names and "configmap/other" in names and "configmap/b" not in names
 
@@ -130,7 +130,7 @@ def test_strategic_patch_merges_containers_by_name(kubectl):
 def test_patch_that_does_not_apply_is_refused(kubectl):
     kubectl("apply", "-f", "-", stdin=configmap(a="1"))
     out = kubectl("patch", "cm", "settings", "--type=json", "-p", '[{"op":"test","path":"/data/a","value":"9"}]', code=1)
-    assert "settings" in out or "test" in out
+    assert "The request is invalid" in out
     out = kubectl("patch", "cm", "settings", "--type=merge", "-p", '{"metadata":{"resourceVersion":"1"}}', code=1)
     assert "Conflict" in out or "the object has been modified" in out
 

@@ -76,7 +76,8 @@ def test_label_and_annotate(kubectl):
     assert meta["labels"] == {"tier": "back"} and meta["annotations"] == {"note": "hello world"}
     kubectl("label", "cm", "m", "tier-")
     assert "labels" not in kubectl.json("get", "cm", "m")["metadata"]
-    assert "Invalid value" in kubectl("label", "cm", "m", "tier=not valid!", code=1)
+    bad = '{"metadata":{"labels":{"tier":"not valid!"}}}'
+    assert "metadata.labels: Invalid value" in kubectl("patch", "cm", "m", "-p", bad, code=1)
 
 
 def test_scale_and_its_precondition(kubectl):
