@@ -50,7 +50,9 @@ async fn main() -> Result<()> {
     mirrored(&secrets, COUNT, "1").await.context("a deleted Secret returns")?;
 
     maps.delete(&object(1), &DeleteParams::default()).await?;
-    mirrored(&secrets, COUNT - 1, "1").await.context("the garbage collector takes the Secret of a deleted ConfigMap")?;
+    mirrored(&secrets, COUNT - 1, "1")
+        .await
+        .context("the garbage collector takes the Secret of a deleted ConfigMap")?;
     ensure!(!running.is_finished(), "the controller should still run: {:?}", running.await);
     Ok(())
 }
