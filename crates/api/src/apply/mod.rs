@@ -118,8 +118,7 @@ pub fn track_update(ctx: &Context<'_>, live: Option<&Value>, new: &mut Value) {
     }
     let sent = take_managed_fields(new);
     let sent = sent.as_ref().and_then(Value::as_array).filter(|_| ctx.subresource.is_empty());
-    let stored = live.and_then(|live| live.pointer("/metadata/managedFields")).and_then(Value::as_array);
-    let of_live = || stored.and_then(|list| Managed::decode(list).ok()).unwrap_or_default();
+    let of_live = || live.and_then(|live| Managed::decode(managed_fields(live)).ok()).unwrap_or_default();
     let mut managed = match sent {
         Some(list) if is_reset(list) => Managed::default(),
         Some(list) => Managed::decode(list).ok().filter(|managed| !managed.entries.is_empty()).unwrap_or_else(of_live),
@@ -139,26 +138,31 @@ pub fn track_update(ctx: &Context<'_>, live: Option<&Value>, new: &mut Value) {
 /// Gives `new` the old times if only the times of its `managedFields` differ. Says whether nothing differs then: there is
 /// nothing to write.
 pub fn keep_times(old: &Value, new: &mut Value) -> bool {
-    let entries = |object: &Value| object.pointer("/metadata/managedFields").and_then(Value::as_array).cloned();
-    let (was, is) = (entries(old).unwrap_or_default(), entries(new).unwrap_or_default());
-    if was != is {
-        let timeless = |list: &[Value]| {
-            let mut list = list.to_vec();
-            for entry in &mut list {
-                if let Value::Object(entry) = entry {
-                    entry.remove("time");
-                }
-            }
-            list.sort_by_cached_key(Value::to_string);
-            list
-        };
-        if timeless(&was) != timeless(&is) || !same_but_managed_fields(old, new) {
-            return false;
-        }
-        set_managed_fields(new, Some(was));
-        return true;
+    let (was, is) = (managed_fields(old), managed_fields(new));
+    if !same_but_managed_fields(old, new) || !same_but_times(was, is) {
+        return false;
     }
-    old == new
+    if was != is {
+        set_managed_fields(new, (!was.is_empty()).then(|| was.to_vec()));
+    }
+    true
+}
+
+fn managed_fields(object: &Value) -> &[Value] {
+    object.pointer("/metadata/managedFields").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Entries are sorted by time, so a new time may have moved one.
+fn same_but_times(was: &[Value], is: &[Value]) -> bool {
+    let same = |a: &Value, b: &Value| match (a, b) {
+        (Value::Object(a), Value::Object(b)) => {
+            let rest = |m| serde_json::Map::iter(m).filter(|(key, _)| *key != "time");
+            rest(a).eq(rest(b))
+        }
+        _ => a == b,
+    };
+    was.len() == is.len()
+        && (was.iter().zip(is).all(|(a, b)| same(a, b)) || was.iter().all(|a| is.iter().any(|b| same(a, b))))
 }
 
 /// Whether two objects are the same but for their `managedFields` and `resourceVersion`.

@@ -456,6 +456,8 @@ fn times_alone_are_no_change() {
     new["metadata"]["managedFields"][0]["time"] = json!(LATER);
     assert!(keep_times(&old, &mut new));
     assert_eq!(old, new);
+    new["metadata"]["resourceVersion"] = json!("7");
+    assert!(keep_times(&old, &mut new), "the version is the store's");
     new["data"]["a"] = json!("2");
     new["metadata"]["managedFields"][0]["time"] = json!(LATER);
     assert!(!keep_times(&old, &mut new));
