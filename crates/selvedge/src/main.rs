@@ -1,1 +1,20 @@
-fn main() {}
+//! The binary: one command per role.
+
+mod center;
+mod cli;
+mod config;
+mod up;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    match cli::run(cli::Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            cli::complain(&error);
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,3 +1,102 @@
-//! The Kubernetes API over HTTP.
+//! The Kubernetes API over HTTP: the same server at the center and on every edge.
 
+mod admission;
+mod authorize;
+mod body;
+pub mod cache;
+mod call;
+mod clock;
+mod codec;
+mod controllers;
+mod discovery;
+mod dispatch;
 pub mod identity;
+mod internal;
+mod kinds;
+mod limits;
+mod listen;
+mod metrics;
+mod negotiate;
+mod nonresource;
+mod object;
+mod openapi;
+mod render;
+mod reply;
+mod request;
+mod respond;
+mod subresources;
+mod types;
+mod verbs;
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+
+use api::status::Status;
+use store::Store;
+use tokio::sync::watch;
+
+use cache::Cache;
+use kinds::Kinds;
+
+pub use limits::Limits;
+pub use listen::{Running, start};
+
+/// What a server is started with.
+pub struct Options {
+    pub data_dir: PathBuf,
+    pub listen: SocketAddr,
+    pub store: Arc<dyn Store>,
+    /// Other servers write to the same store: reads ask it how far it is.
+    pub shared_store: bool,
+    /// Further names and addresses for the serving certificate.
+    pub extra_names: Vec<String>,
+    pub limits: limits::Limits,
+}
+
+pub struct Server {
+    pub cache: Arc<Cache>,
+    pub kinds: Arc<Kinds>,
+    pub identity: identity::Identity,
+    pub authorization: Arc<authorize::Authorization>,
+    pub inflight: limits::Inflight,
+    pub openapi: openapi::Documents,
+    pub metrics: metrics::Metrics,
+    pub shutdown: watch::Receiver<bool>,
+    pub address: SocketAddr,
+    pub limits: limits::Limits,
+    shared_store: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    #[error("cannot listen on {address}: {error}. Is something else using the port? Port 0 picks a free one")]
+    Listen { address: SocketAddr, error: std::io::Error },
+    #[error(transparent)]
+    Identity(#[from] identity::Error),
+    #[error("the objects that every center has could not be made: {0}")]
+    Prepare(Status),
+}
+
+impl Server {
+    /// With a store of its own, a server has seen everything that was ever acknowledged. With a shared one it asks.
+    pub async fn catch_up(&self) -> Result<(), Status> {
+        if self.shared_store {
+            let newest = self.cache.store().revision().await.map_err(|error| unavailable(&error))?;
+            self.cache.wait_for(newest).await;
+        }
+        Ok(())
+    }
+}
+
+/// A store that cannot do its work, as a client is told.
+pub fn unavailable(error: &store::Error) -> Status {
+    match error {
+        store::Error::Full(_) => Status::new(507, "InsufficientStorage", error.to_string()),
+        store::Error::Unknown(_) | store::Error::Unavailable(_) => {
+            Status::unavailable(error.to_string()).retry_after(1)
+        }
+        store::Error::Closed => Status::unavailable("the server is shutting down").retry_after(1),
+        _ => Status::internal(error),
+    }
+}

@@ -53,7 +53,7 @@ pub struct Context<'a> {
 }
 
 /// The other versions of a kind.
-pub trait Versions {
+pub trait Versions: Sync {
     /// The object in another version, and its type there. `None` when that version is no longer served.
     fn convert(&self, object: &Value, api_version: &str) -> Option<(Value, &Schema, TypeId)>;
 }

@@ -1,0 +1,86 @@
+//! `selvedge center`: the API server over a store.
+
+use std::{path::Path, sync::Arc};
+
+use anyhow::{Context, Result, bail};
+use store::Store;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::{Config, StoreKind};
+
+pub fn run(config: &Config) -> Result<()> {
+    log_as(&config.log)?;
+    runtime()?.block_on(async {
+        let running = start(config).await?;
+        tracing::info!(address = %running.address, data = %config.data_dir.display(), "the API is ready");
+        until_told_to_stop().await?;
+        tracing::info!("stopping: finishing requests and ending watches");
+        running.stop().await;
+        Ok(())
+    })
+}
+
+pub async fn start(config: &Config) -> Result<server::Running> {
+    let store: Arc<dyn Store> = match config.store {
+        StoreKind::Sqlite => {
+            Arc::new(store::SqliteStore::open(&config.data_dir.join("store"), store::SqliteOptions::default())?)
+        }
+        StoreKind::Etcd => bail!("the etcd store is not built in yet"),
+    };
+    let options = server::Options {
+        data_dir: config.data_dir.clone(),
+        listen: config.listen,
+        store,
+        shared_store: config.store == StoreKind::Etcd,
+        extra_names: config.tls_names.clone(),
+        limits: server::Limits::default(),
+    };
+    Ok(server::start(options).await?)
+}
+
+pub fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")
+}
+
+pub async fn until_told_to_stop() -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+pub fn log_as(filter: &str) -> Result<()> {
+    let filter = tracing_subscriber::EnvFilter::try_new(filter)
+        .with_context(|| format!("{filter:?} is no log filter: try info, or info,selvedge_server=debug"))?;
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    Ok(())
+}
+
+/// The admin's kubeconfig, pointed elsewhere if asked.
+pub fn kubeconfig(data_dir: &Path, server: Option<&str>, workspace: Option<&str>) -> Result<String> {
+    let path = data_dir.join("admin.kubeconfig");
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => bail!(
+            "there is no {}: start the center first (`selvedge center --data-dir {}`), or name another --data-dir",
+            path.display(),
+            data_dir.display()
+        ),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
+    if server.is_none() && workspace.is_none() {
+        return Ok(text);
+    }
+    let pointed = text.lines().map(|line| match line.split_once("server: ") {
+        Some((before, url)) => {
+            let base = server.unwrap_or_else(|| url.split("/clusters/").next().unwrap_or(url)).trim_end_matches('/');
+            let suffix = workspace.map(|w| format!("/clusters/{w}")).unwrap_or_default();
+            format!("{before}server: {base}{suffix}\n")
+        }
+        None => format!("{line}\n"),
+    });
+    Ok(pointed.collect())
+}

@@ -1,0 +1,74 @@
+//! The command line.
+
+use std::{io::Write, path::PathBuf};
+
+use anyhow::Result;
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::{
+    center,
+    config::{Config, Settings},
+    up,
+};
+
+/// Selvedge: an edge fabric in one binary.
+///
+/// Declare workloads once at the center with kubectl; Selvedge brings them to any number of edges and keeps them running.
+#[derive(Parser)]
+#[command(name = "selvedge", version, propagate_version = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a center: the Kubernetes API over an embedded store (or etcd).
+    Center(Settings),
+    /// Try Selvedge on this machine: a center on a fixed port, with everything said that you need next.
+    Up(Settings),
+    /// Print the kubeconfig of a center's administrator, or merge it into your own with --merge.
+    Kubeconfig {
+        /// Where the center keeps its data.
+        #[arg(long, env = "SELVEDGE_DATA_DIR", default_value = ".data/center")]
+        data_dir: PathBuf,
+        /// Use this server address instead of the one the center listens on.
+        #[arg(long)]
+        server: Option<String>,
+        /// Point at this workspace, for example root:org:team.
+        #[arg(long)]
+        workspace: Option<String>,
+    },
+    /// Print the configuration that a center would run with: defaults, file, environment and flags together.
+    Config(Settings),
+    /// Print a completion script for your shell.
+    Completions { shell: clap_complete::Shell },
+}
+
+pub fn run(cli: Cli) -> Result<()> {
+    match cli.command {
+        Command::Center(settings) => center::run(&Config::resolve(settings, Config::for_center())?),
+        Command::Up(settings) => up::run(&Config::resolve(settings, Config::for_up())?),
+        Command::Kubeconfig { data_dir, server, workspace } => {
+            say(&center::kubeconfig(&data_dir, server.as_deref(), workspace.as_deref())?)
+        }
+        Command::Config(settings) => say(&yaml_serde::to_string(&Config::resolve(settings, Config::for_center())?)?),
+        Command::Completions { shell } => {
+            let mut out = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "selvedge", &mut out);
+            Ok(std::io::stdout().write_all(&out)?)
+        }
+    }
+}
+
+/// What was asked for goes to standard output; a closed pipe is not an error.
+pub fn say(text: &str) -> Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+pub fn complain(error: &anyhow::Error) {
+    let _ = writeln!(std::io::stderr(), "selvedge: {error:#}");
+}

@@ -1,0 +1,151 @@
+//! One typed configuration: defaults, then a file, then the environment, then flags; checked once.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StoreKind {
+    /// A file in the data directory. Nothing else to run.
+    Sqlite,
+    /// An etcd cluster; several centers over one etcd are one center.
+    Etcd,
+}
+
+/// What flags, environment and file may say. Every field is optional here; [`Config`] has them all.
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Settings {
+    /// A YAML file with these settings (as `selvedge config` prints them).
+    #[arg(long, env = "SELVEDGE_CONFIG")]
+    #[serde(skip)]
+    pub config: Option<PathBuf>,
+    /// Where everything is kept: the store, certificates, the admin's kubeconfig.
+    #[arg(long, env = "SELVEDGE_DATA_DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Address and port of the API. Port 0 picks a free one.
+    #[arg(long, env = "SELVEDGE_LISTEN")]
+    pub listen: Option<SocketAddr>,
+    #[arg(long, env = "SELVEDGE_STORE", value_enum)]
+    pub store: Option<StoreKind>,
+    /// With --store etcd: where etcd answers, separated by commas.
+    #[arg(long, env = "SELVEDGE_ETCD_ENDPOINTS", value_delimiter = ',')]
+    pub etcd_endpoints: Vec<String>,
+    /// With --store etcd: what all keys begin with.
+    #[arg(long, env = "SELVEDGE_ETCD_PREFIX")]
+    pub etcd_prefix: Option<String>,
+    /// Further names or addresses under which clients reach this server; they go into its certificate.
+    #[arg(long, env = "SELVEDGE_TLS_NAMES", value_delimiter = ',')]
+    pub tls_names: Vec<String>,
+    /// What is logged: error, warn, info, debug, trace, or per module as in `info,server=debug`.
+    #[arg(long, env = "SELVEDGE_LOG")]
+    pub log: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Config {
+    pub data_dir: PathBuf,
+    pub listen: SocketAddr,
+    pub store: StoreKind,
+    pub etcd_endpoints: Vec<String>,
+    pub etcd_prefix: String,
+    pub tls_names: Vec<String>,
+    pub log: String,
+}
+
+impl Config {
+    pub fn for_center() -> Self {
+        Self {
+            data_dir: ".data/center".into(),
+            listen: ([127, 0, 0, 1], 6443).into(),
+            store: StoreKind::Sqlite,
+            etcd_endpoints: vec!["http://127.0.0.1:2379".into()],
+            etcd_prefix: "/selvedge/".into(),
+            tls_names: Vec::new(),
+            log: "info".into(),
+        }
+    }
+
+    pub fn for_up() -> Self {
+        Self { log: "warn".into(), ..Self::for_center() }
+    }
+
+    /// Lays flags and environment over the file, and all of it over the defaults.
+    pub fn resolve(settings: Settings, mut config: Self) -> Result<Self> {
+        if let Some(path) = &settings.config {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+            let file: Settings = yaml_serde::from_str(&text).with_context(|| {
+                format!("{} is not a valid configuration (`selvedge config` prints one)", path.display())
+            })?;
+            config.lay(file);
+        }
+        config.lay(settings);
+        config.check()?;
+        Ok(config)
+    }
+
+    fn lay(&mut self, over: Settings) {
+        fn set<T>(field: &mut T, value: Option<T>) {
+            if let Some(value) = value {
+                *field = value;
+            }
+        }
+        set(&mut self.data_dir, over.data_dir);
+        set(&mut self.listen, over.listen);
+        set(&mut self.store, over.store);
+        set(&mut self.etcd_endpoints, Some(over.etcd_endpoints).filter(|all| !all.is_empty()));
+        set(&mut self.etcd_prefix, over.etcd_prefix);
+        set(&mut self.tls_names, Some(over.tls_names).filter(|all| !all.is_empty()));
+        set(&mut self.log, over.log);
+    }
+
+    fn check(&self) -> Result<()> {
+        for endpoint in &self.etcd_endpoints {
+            if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {
+                bail!("etcd endpoint {endpoint:?} has no scheme: write http://{endpoint} or https://{endpoint}");
+            }
+        }
+        if self.store == StoreKind::Etcd && !self.etcd_prefix.ends_with('/') {
+            bail!("the etcd prefix {:?} must end with a slash", self.etcd_prefix);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_win_over_the_file_and_the_file_over_defaults() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.yaml");
+        std::fs::write(&path, "listen: 127.0.0.1:7000\nlog: debug\n").unwrap();
+        let flags = Settings { config: Some(path), log: Some("trace".into()), ..Settings::default() };
+        let config = Config::resolve(flags, Config::for_center()).unwrap();
+        assert_eq!((config.listen.port(), config.log.as_str(), config.store), (7000, "trace", StoreKind::Sqlite));
+    }
+
+    #[test]
+    fn a_wrong_file_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.yaml");
+        std::fs::write(&path, "lisen: 127.0.0.1:7000\n").unwrap();
+        let error =
+            Config::resolve(Settings { config: Some(path), ..Settings::default() }, Config::for_center()).unwrap_err();
+        let text = format!("{error:#}");
+        assert!(text.contains("c.yaml") && text.contains("lisen"), "{text}");
+    }
+
+    #[test]
+    fn what_is_printed_can_be_read_back() {
+        let printed = yaml_serde::to_string(&Config::for_center()).unwrap();
+        let read: Settings = yaml_serde::from_str(&printed).unwrap();
+        assert_eq!(read.etcd_prefix.as_deref(), Some("/selvedge/"));
+    }
+}

@@ -1,0 +1,223 @@
+//! Addresses and ports of Services: chosen here, taken and given back in the very commit that writes the Service.
+//!
+//! A taken address is an IPAddress object, as upstream keeps them; a taken node port is a small record of our own. Both are
+//! compared in the commit, so two servers over one store cannot give the same one away twice.
+
+use std::net::Ipv4Addr;
+
+use api::{
+    field::FieldError,
+    status::{Result, Status},
+};
+use serde_json::{Value, json};
+use store::{Compare, Op};
+
+use crate::{call::Call, clock, object, verbs::write::Beside};
+
+const ADDRESSES: &str = "networking.k8s.io/ipaddresses";
+const PORTS: &str = "-/nodeports";
+/// 10.96.0.0/12, upstream's kubeadm default. The first block is left to those who choose for themselves.
+const RANGE: (u32, u32) = (0x0a60_0000, 12);
+const RESERVED: u32 = 256;
+const NODE_PORTS: std::ops::RangeInclusive<i64> = 30000..=32767;
+
+fn has_node_ports(kind: &str) -> bool {
+    matches!(kind, "NodePort" | "LoadBalancer")
+}
+
+fn ports(service: &Value) -> impl Iterator<Item = &Value> {
+    service["spec"]["ports"].as_array().into_iter().flatten().map(|p| &p["nodePort"])
+}
+
+/// Gives a Service what it still lacks. `old` is empty for a new one.
+pub fn allocate(call: &Call, service: &mut Value, old: &Value) -> Result<Beside> {
+    let mut beside = Beside::default();
+    addresses(call, service, old, &mut beside)?;
+    node_ports(call, service, old, &mut beside)?;
+    Ok(beside)
+}
+
+/// Gives back everything that a Service held.
+pub fn release(call: &Call, old: &Value) -> Beside {
+    let mut beside = Beside::default();
+    for ip in cluster_ips(old) {
+        beside.ops.push(Op::Delete { key: address_key(call, &ip) });
+    }
+    for port in held_ports(old) {
+        beside.ops.push(Op::Delete { key: port_key(call, port) });
+    }
+    beside
+}
+
+fn cluster_ips(service: &Value) -> Vec<String> {
+    let all = service["spec"]["clusterIPs"].as_array().cloned().unwrap_or_default();
+    let mut ips: Vec<String> = all.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect();
+    if let Some(one) = service["spec"]["clusterIP"].as_str()
+        && !ips.iter().any(|ip| ip == one)
+    {
+        ips.push(one.to_owned());
+    }
+    ips.retain(|ip| !ip.is_empty() && ip != "None");
+    ips
+}
+
+fn addresses(call: &Call, service: &mut Value, old: &Value, beside: &mut Beside) -> Result<()> {
+    let held = cluster_ips(old);
+    if service["spec"]["type"] == "ExternalName" {
+        if let Some(spec) = service["spec"].as_object_mut().filter(|_| !old.is_null()) {
+            for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+                spec.remove(field);
+            }
+        }
+        beside.ops.extend(held.iter().map(|ip| Op::Delete { key: address_key(call, ip) }));
+        return Ok(());
+    }
+    let spec = &mut service["spec"];
+    if spec["ipFamilyPolicy"].is_null() {
+        spec["ipFamilyPolicy"] = "SingleStack".into();
+    }
+    if spec["ipFamilies"].as_array().is_none_or(Vec::is_empty) {
+        spec["ipFamilies"] = json!(["IPv4"]);
+    }
+    let asked = spec["clusterIP"].as_str().unwrap_or_default().to_owned();
+    if asked == "None" {
+        spec["clusterIPs"] = json!(["None"]);
+        return Ok(());
+    }
+    let ip = if asked.is_empty() { free_address(call)? } else { asked.clone() };
+    spec["clusterIP"] = ip.as_str().into();
+    if spec["clusterIPs"].as_array().is_none_or(Vec::is_empty) {
+        spec["clusterIPs"] = json!([ip]);
+    }
+    if held.contains(&ip) {
+        return Ok(());
+    }
+    if !asked.is_empty() {
+        let refuse = |why: &str| {
+            let what = format!("failed to allocate IP {ip}: {why}");
+            invalid(service, FieldError::invalid("spec.clusterIPs", &json!([ip]), &what))
+        };
+        if !in_range(&ip) {
+            return Err(refuse("the provided IP is not in the valid range. The range of valid IPs is 10.96.0.0/12"));
+        }
+        if call.server.cache.get(ADDRESSES, &format!("{}//{ip}", call.cluster)).is_some() {
+            return Err(refuse("provided IP is already allocated"));
+        }
+    }
+    let record = json!({"kind": "IPAddress", "apiVersion": "networking.k8s.io/v1",
+        "metadata": {"name": ip, "uid": uuid::Uuid::new_v4().to_string(), "creationTimestamp": clock::now(), "labels": {
+            "ipaddress.kubernetes.io/ip-family": "IPv4", "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io"}},
+        "spec": {"parentRef": {"resource": "services", "namespace": call.target.namespace,
+            "name": service["metadata"]["name"]}}});
+    take(beside, address_key(call, &ip), &record);
+    Ok(())
+}
+
+fn in_range(ip: &str) -> bool {
+    ip.parse::<Ipv4Addr>().is_ok_and(|ip| u32::from(ip) >> (32 - RANGE.1) == RANGE.0 >> (32 - RANGE.1))
+}
+
+fn free_address(call: &Call) -> Result<String> {
+    let size = 1u32 << (32 - RANGE.1);
+    for _ in 0..1000 {
+        let ip = Ipv4Addr::from(RANGE.0 + rand::random_range(RESERVED..size - 1)).to_string();
+        if call.server.cache.get(ADDRESSES, &format!("{}//{ip}", call.cluster)).is_none() {
+            return Ok(ip);
+        }
+    }
+    Err(Status::internal("failed to allocate a serviceIP: range is full"))
+}
+
+fn held_ports(service: &Value) -> Vec<i64> {
+    let health = service["spec"]["healthCheckNodePort"].as_i64();
+    let mut held: Vec<i64> = ports(service).filter_map(Value::as_i64).chain(health).filter(|p| *p != 0).collect();
+    held.sort_unstable();
+    held.dedup();
+    held
+}
+
+fn node_ports(call: &Call, service: &mut Value, old: &Value, beside: &mut Beside) -> Result<()> {
+    let held = held_ports(old);
+    let kind = service["spec"]["type"].as_str().unwrap_or("ClusterIP").to_owned();
+    let wants =
+        kind == "NodePort" || (kind == "LoadBalancer" && service["spec"]["allocateLoadBalancerNodePorts"] != false);
+    let mut mine: Vec<i64> = held_ports(service);
+    if !has_node_ports(&kind) {
+        for port in service["spec"]["ports"].as_array_mut().into_iter().flatten() {
+            if let Some(map) = port.as_object_mut() {
+                map.remove("nodePort");
+            }
+        }
+        mine.clear();
+    } else if wants {
+        let mut given: Vec<(Value, i64)> = Vec::new();
+        for port in service["spec"]["ports"].as_array_mut().into_iter().flatten() {
+            if port["nodePort"].as_i64().unwrap_or(0) != 0 {
+                continue;
+            }
+            // TCP and UDP on one port share one node port.
+            let number = match given.iter().find(|(p, _)| *p == port["port"]) {
+                Some((_, number)) => *number,
+                None => free_port(call, &mine)?,
+            };
+            given.push((port["port"].clone(), number));
+            port["nodePort"] = number.into();
+            mine.push(number);
+        }
+        let local = service["spec"]["externalTrafficPolicy"] == "Local";
+        if kind == "LoadBalancer" && local && service["spec"]["healthCheckNodePort"].as_i64().unwrap_or(0) == 0 {
+            let number = free_port(call, &mine)?;
+            service["spec"]["healthCheckNodePort"] = number.into();
+            mine.push(number);
+        }
+    }
+    mine.sort_unstable();
+    mine.dedup();
+    for port in mine.iter().filter(|p| !held.contains(p)) {
+        if port_taken(call, *port) {
+            let at = ports(service).position(|p| p.as_i64() == Some(*port)).unwrap_or(0);
+            let error = FieldError::invalid(
+                format!("spec.ports[{at}].nodePort"),
+                &(*port).into(),
+                "provided port is already allocated",
+            );
+            return Err(invalid(service, error));
+        }
+        let record = json!({"kind": "NodePort", "apiVersion": "internal.selvedge.dev/v1",
+            "metadata": {"name": port.to_string()}, "service": service["metadata"]["name"], "namespace": call.target.namespace});
+        take(beside, port_key(call, *port), &record);
+    }
+    beside.ops.extend(held.iter().filter(|p| !mine.contains(p)).map(|p| Op::Delete { key: port_key(call, *p) }));
+    Ok(())
+}
+
+fn free_port(call: &Call, mine: &[i64]) -> Result<i64> {
+    for _ in 0..5000 {
+        let port = rand::random_range(NODE_PORTS);
+        if !mine.contains(&port) && !port_taken(call, port) {
+            return Ok(port);
+        }
+    }
+    Err(Status::internal("failed to allocate a nodePort: range is full"))
+}
+
+fn port_taken(call: &Call, port: i64) -> bool {
+    call.server.cache.get(PORTS, &format!("{}//{port}", call.cluster)).is_some()
+}
+
+fn take(beside: &mut Beside, key: String, record: &Value) {
+    beside.compares.push(Compare { key: key.clone(), modified: 0 });
+    beside.ops.push(Op::Put { key, value: object::encode(record) });
+}
+
+fn address_key(call: &Call, ip: &str) -> String {
+    format!("{ADDRESSES}/{}//{ip}", call.cluster)
+}
+
+fn port_key(call: &Call, port: i64) -> String {
+    format!("{PORTS}/{}//{port}", call.cluster)
+}
+
+fn invalid(service: &Value, error: FieldError) -> Status {
+    Status::invalid("", "Service", service["metadata"]["name"].as_str().unwrap_or_default(), &vec![error])
+}

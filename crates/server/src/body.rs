@@ -1,0 +1,63 @@
+//! Response bodies: one piece, or a stream that is made as fast as the client reads.
+
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use futures::Stream;
+use http_body::{Frame, SizeHint};
+
+pub type BoxStream = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
+
+pub enum Body {
+    Full(Option<Bytes>),
+    Stream(BoxStream),
+}
+
+impl Body {
+    pub fn empty() -> Self {
+        Self::Full(None)
+    }
+
+    pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
+        Self::Stream(Box::pin(stream))
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self::Full(Some(bytes).filter(|b| !b.is_empty()))
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Bytes::from(bytes).into()
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.get_mut() {
+            Self::Full(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
+            Self::Stream(stream) => stream.as_mut().poll_next(cx).map(|next| next.map(|b| Ok(Frame::data(b)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Full(None))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
+            Self::Stream(_) => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The objects of one resource over all clusters, with their recent history.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, OnceLock, PoisonError, RwLock},
+};
+
+use bytes::Bytes;
+use store::{Event, Revision};
+use tokio::sync::watch;
+
+use super::Ordered;
+use crate::object::Object;
+
+/// History is bounded by number and by size: whoever reads more slowly than that starts over.
+const HISTORY_CHANGES: usize = 10_000;
+const HISTORY_BYTES: usize = 16 << 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    Added,
+    Modified,
+    Deleted,
+}
+
+/// One object's step from one revision to the next.
+#[derive(Debug)]
+pub struct Change {
+    pub kind: ChangeKind,
+    /// The new state; of a deletion the last state, under the deletion's revision.
+    pub object: Arc<Object>,
+    pub previous: Option<Arc<Object>>,
+    /// The object in protobuf, encoded once for whoever watches in it.
+    pub protobuf: OnceLock<Bytes>,
+}
+
+/// The revision asked for is older than the history that is kept.
+#[derive(Debug)]
+pub struct TooOld {
+    pub oldest: Revision,
+}
+
+pub struct Snapshot {
+    pub items: Ordered,
+    pub revision: Revision,
+}
+
+pub struct Collection {
+    state: RwLock<State>,
+    changed: watch::Sender<()>,
+}
+
+struct State {
+    items: Ordered,
+    history: VecDeque<Arc<Change>>,
+    history_bytes: usize,
+    /// Every change after this revision is in the history.
+    complete_after: Revision,
+}
+
+impl Change {
+    pub(super) fn new(kind: ChangeKind, object: Arc<Object>, previous: Option<Arc<Object>>) -> Self {
+        Self { kind, object, previous, protobuf: OnceLock::new() }
+    }
+
+    pub fn revision(&self) -> Revision {
+        self.object.revision
+    }
+}
+
+impl Collection {
+    pub(super) fn new(complete_after: Revision) -> Self {
+        let state = State { items: Ordered::default(), history: VecDeque::new(), history_bytes: 0, complete_after };
+        Self { state: RwLock::new(state), changed: watch::channel(()).0 }
+    }
+
+    pub(super) fn load(&self, object: Arc<Object>) {
+        self.write().items.insert(object);
+    }
+
+    /// Applies one commit's events at once, so that nobody sees half of a revision.
+    pub(super) fn apply<'a>(&self, events: &'a [Event], local: impl Fn(&'a str) -> &'a str) -> Vec<Arc<Change>> {
+        let mut state = self.write();
+        let mut changes = Vec::with_capacity(events.len());
+        for event in events {
+            if let Some(change) = Change::of(event, local(event.key()), &mut state.items) {
+                let change = Arc::new(change);
+                state.remember(change.clone());
+                changes.push(change);
+            }
+        }
+        drop(state);
+        self.changed.send_replace(());
+        changes
+    }
+
+    pub fn get(&self, key: &str) -> Option<Arc<Object>> {
+        self.read().items.get(key).cloned()
+    }
+
+    pub fn snapshot(&self, at_least: Revision) -> Snapshot {
+        let state = self.read();
+        let newest = state.history.back().map_or(state.complete_after, |c| c.revision());
+        Snapshot { items: state.items.clone(), revision: newest.max(at_least) }
+    }
+
+    /// Wakes when something was applied.
+    pub fn subscribe(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// What came after a revision, in order, at most `max` of it (a revision is never torn apart).
+    pub fn since(&self, after: Revision, max: usize) -> Result<Vec<Arc<Change>>, TooOld> {
+        let state = self.read();
+        if after < state.complete_after {
+            return Err(TooOld { oldest: state.complete_after });
+        }
+        let from = state.history.partition_point(|c| c.revision() <= after);
+        let mut changes: Vec<Arc<Change>> = Vec::new();
+        for change in state.history.range(from..) {
+            if changes.len() >= max && changes.last().is_some_and(|last| last.revision() != change.revision()) {
+                break;
+            }
+            changes.push(change.clone());
+        }
+        Ok(changes)
+    }
+
+    /// The objects as they were at a past revision: today's with everything since then undone.
+    pub fn at(&self, revision: Revision) -> Result<Ordered, TooOld> {
+        let state = self.read();
+        if revision < state.complete_after {
+            return Err(TooOld { oldest: state.complete_after });
+        }
+        let mut items = state.items.clone();
+        for change in state.history.iter().rev().take_while(|c| c.revision() > revision) {
+            match &change.previous {
+                Some(previous) => drop(items.insert(previous.clone())),
+                None => drop(items.remove(&change.object.key)),
+            }
+        }
+        Ok(items)
+    }
+
+    pub fn len(&self) -> usize {
+        self.read().items.len()
+    }
+
+    /// The oldest revision from which a watch can start.
+    pub fn oldest(&self) -> Revision {
+        self.read().complete_after
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn remember(&mut self, change: Arc<Change>) {
+        self.history_bytes += change.object.json.len();
+        self.history.push_back(change);
+        while self.history.len() > HISTORY_CHANGES || (self.history_bytes > HISTORY_BYTES && self.history.len() > 100) {
+            if let Some(old) = self.history.pop_front() {
+                self.history_bytes -= old.object.json.len();
+                self.complete_after = old.revision();
+            }
+        }
+    }
+}

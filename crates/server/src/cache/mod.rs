@@ -1,0 +1,207 @@
+//! All objects in memory, in order, fed by the store's own watch.
+//!
+//! One task follows the store. It alone changes collections; every read takes a snapshot. A write is answered only after
+//! this task has seen it, so whoever wrote can read it. Watchers hold no buffers: each remembers the revision up to which it
+//! has read and is woken when there is more; one that falls behind the kept history is cut.
+
+mod collection;
+mod ordered;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use futures::StreamExt;
+use store::{Batch, Entry, Event, Range, Revision, Store};
+use tokio::sync::watch;
+
+pub use collection::{Change, ChangeKind, Collection, Snapshot, TooOld};
+pub use ordered::Ordered;
+
+use crate::object::{self, Object};
+
+/// How many revisions of history a restart brings back, so that clients can resume their watches.
+const RESUME: Revision = 2000;
+/// Objects are loaded in pages of this many.
+const PAGE: usize = 5000;
+
+/// Sees every change, in order, before anybody is told of its revision. Must be quick.
+pub type Observer = Box<dyn Fn(&str, &Arc<Change>) + Send + Sync>;
+
+pub struct Cache {
+    store: Arc<dyn Store>,
+    collections: RwLock<HashMap<Box<str>, Arc<Collection>>>,
+    observers: Vec<Observer>,
+    /// Everything up to here is in the collections.
+    revision: watch::Sender<Revision>,
+    /// History is complete after this revision.
+    start: Revision,
+}
+
+impl Cache {
+    /// Reads everything and then follows the store until it is closed. Answers when the past is loaded.
+    pub async fn load(store: Arc<dyn Store>, observers: Vec<Observer>) -> Result<Arc<Self>, store::Error> {
+        let newest = store.revision().await?;
+        let start = store.oldest().await?.max(newest.saturating_sub(RESUME)).min(newest);
+        let cache = Arc::new(Self {
+            store,
+            collections: RwLock::default(),
+            observers,
+            revision: watch::channel(start).0,
+            start,
+        });
+        cache.load_at(start).await?;
+        let feed = cache.store.watch(Range::all(), start).await?;
+        let following = Arc::downgrade(&cache);
+        tokio::spawn(follow(following, feed));
+        cache.wait_for(newest).await;
+        Ok(cache)
+    }
+
+    async fn load_at(&self, revision: Revision) -> Result<(), store::Error> {
+        if revision == 0 {
+            return Ok(());
+        }
+        let mut range = Range::all();
+        loop {
+            let page = self.store.range(range.clone(), PAGE, Some(revision)).await?;
+            let next = page.entries.last().map(|e| format!("{}\0", e.key));
+            for entry in page.entries {
+                let (name, local) = split(&entry.key);
+                let change = Change::put(local, &entry, None);
+                self.collection(name).load(change.object.clone());
+                self.observe(name, &Arc::new(change));
+            }
+            match next {
+                Some(next) if page.more => range.start = next,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The collection of that name (`core/pods`), empty if nothing was ever stored in it.
+    pub fn collection(&self, name: &str) -> Arc<Collection> {
+        if let Some(found) = self.collections.read().unwrap_or_else(PoisonError::into_inner).get(name) {
+            return found.clone();
+        }
+        let mut collections = self.collections.write().unwrap_or_else(PoisonError::into_inner);
+        collections.entry(name.into()).or_insert_with(|| Arc::new(Collection::new(self.start))).clone()
+    }
+
+    pub fn names(&self) -> Vec<Box<str>> {
+        self.collections.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
+    pub fn revision(&self) -> Revision {
+        *self.revision.borrow()
+    }
+
+    /// A consistent view of one collection: nothing older than what this cache had seen when it was called.
+    pub fn snapshot(&self, name: &str) -> Snapshot {
+        let seen = self.revision();
+        self.collection(name).snapshot(seen)
+    }
+
+    pub fn get(&self, name: &str, key: &str) -> Option<Arc<Object>> {
+        self.collection(name).get(key)
+    }
+
+    /// Waits until everything up to `revision` can be read here.
+    pub async fn wait_for(&self, revision: Revision) {
+        let mut seen = self.revision.subscribe();
+        // An error means that the cache is going away, and then nobody is left to read.
+        let _ = seen.wait_for(|seen| *seen >= revision).await;
+    }
+
+    fn apply(&self, batch: &Batch) {
+        let mut rest = batch.events.as_slice();
+        while let Some(first) = rest.first() {
+            let name = split(first.key()).0;
+            let end = rest.iter().position(|e| split(e.key()).0 != name).unwrap_or(rest.len());
+            let changes = self.collection(name).apply(&rest[..end], |key| split(key).1);
+            for change in &changes {
+                self.observe(name, change);
+            }
+            rest = &rest[end..];
+        }
+        self.revision.send_if_modified(|seen| {
+            let newer = batch.revision > *seen;
+            *seen = batch.revision.max(*seen);
+            newer
+        });
+    }
+
+    fn observe(&self, name: &str, change: &Arc<Change>) {
+        for observer in &self.observers {
+            observer(name, change);
+        }
+    }
+}
+
+async fn follow(cache: std::sync::Weak<Cache>, mut feed: store::Watch) {
+    while let Some(batch) = feed.next().await {
+        let Some(cache) = cache.upgrade() else { return };
+        match batch {
+            Ok(batch) => cache.apply(&batch),
+            Err(store::Error::Closed) => return,
+            Err(error) => {
+                // Without its feed this server would serve the past for ever. The process ends and is started anew.
+                tracing::error!(%error, "the store's event feed broke; this server can no longer follow it");
+                std::process::abort();
+            }
+        }
+    }
+}
+
+/// `apps/deployments/root/default/web` → `apps/deployments`, `root/default/web`.
+fn split(key: &str) -> (&str, &str) {
+    let mut slashes = key.match_indices('/');
+    slashes.next();
+    match slashes.next() {
+        Some((at, _)) => (&key[..at], &key[at + 1..]),
+        None => (key, ""),
+    }
+}
+
+impl Change {
+    fn put(local: &str, entry: &Entry, previous: Option<Arc<Object>>) -> Self {
+        let object = Arc::new(Object {
+            key: local.into(),
+            json: object::with_revision(&entry.value, entry.modified),
+            created: entry.created,
+            revision: entry.modified,
+        });
+        let kind = if previous.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
+        Self::new(kind, object, previous)
+    }
+
+    fn delete(old: Arc<Object>, revision: Revision) -> Self {
+        let object = Arc::new(Object {
+            key: old.key.clone(),
+            json: object::with_revision(&old.json, revision),
+            created: old.created,
+            revision,
+        });
+        Self::new(ChangeKind::Deleted, object, Some(old))
+    }
+
+    fn of(event: &Event, local: &str, items: &mut Ordered) -> Option<Self> {
+        match event {
+            Event::Put(entry) => {
+                let mut change = Self::put(local, entry, None);
+                change.previous = items.insert(change.object.clone());
+                // Deleted and made again within one revision is a new object; an entry made earlier was only changed.
+                if change.previous.is_some() {
+                    change.kind = ChangeKind::Modified;
+                }
+                Some(change)
+            }
+            Event::Delete { revision, .. } => items.remove(local).map(|old| Self::delete(old, *revision)),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! One request to a resource, with everything a verb needs to answer it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use api::{
+    field::FieldError,
+    status::{Result, Status},
+};
+use bytes::Bytes;
+use http::HeaderMap;
+
+use crate::{
+    Server,
+    cache::Snapshot,
+    identity::User,
+    kinds::Kind,
+    negotiate::Accept,
+    object::Object,
+    request::{Query, Target},
+};
+
+pub struct Call {
+    pub server: Arc<Server>,
+    pub cluster: String,
+    pub kind: Arc<Kind>,
+    pub target: Target,
+    pub query: Query,
+    pub accept: Accept,
+    pub headers: HeaderMap,
+    pub user: User,
+    pub body: Bytes,
+    /// Told to the client in Warning headers.
+    pub warnings: Mutex<Vec<String>>,
+}
+
+impl Call {
+    pub fn warn(&self, text: impl Into<String>) {
+        let text = text.into();
+        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        if !warnings.contains(&text) {
+            warnings.push(text);
+        }
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
+    }
+
+    /// Where the object that the path names lies in its collection.
+    pub fn key(&self) -> String {
+        self.kind.key(&self.cluster, &self.target.namespace, &self.target.name)
+    }
+
+    /// All keys that the path covers begin with this.
+    pub fn prefix(&self) -> String {
+        match (self.cluster.as_str(), self.target.namespace.as_str()) {
+            ("*", _) => String::new(),
+            (cluster, "") => format!("{cluster}/"),
+            (cluster, namespace) => format!("{cluster}/{namespace}/"),
+        }
+    }
+
+    pub fn not_found(&self) -> Status {
+        Status::not_found(self.kind.group(), self.kind.plural(), &self.target.name)
+    }
+
+    pub fn get(&self) -> Option<Arc<Object>> {
+        self.server.cache.get(&self.kind.collection, &self.key())
+    }
+
+    pub fn snapshot(&self) -> Snapshot {
+        self.server.cache.snapshot(&self.kind.collection)
+    }
+
+    pub fn dry_run(&self) -> bool {
+        self.query.all("dryRun").any(|v| v == "All")
+    }
+
+    /// Who is written into managedFields: what the client says, or the first part of its User-Agent.
+    pub fn field_manager(&self) -> String {
+        let named = self.query.get("fieldManager");
+        if !named.is_empty() {
+            return named.to_owned();
+        }
+        let agent = self.header("user-agent").split('/').next().unwrap_or_default();
+        let manager: String = agent.chars().filter(|c| !c.is_control()).take(128).collect();
+        if manager.is_empty() { "unknown".to_owned() } else { manager }
+    }
+
+    /// Checks the options that all writes share; `kind` is what upstream calls them (`UpdateOptions`).
+    pub fn check_write_options(&self, kind: &str) -> Result<()> {
+        let mut errors = Vec::new();
+        for value in self.query.all("dryRun").filter(|v| *v != "All") {
+            errors.push(FieldError::not_supported("dryRun", &value.into(), &["All"]));
+        }
+        let manager = self.query.get("fieldManager");
+        if manager.len() > 128 {
+            errors.push(FieldError::too_long("fieldManager", 128));
+        }
+        if let Some((_, c)) = manager.char_indices().find(|(_, c)| c.is_control()) {
+            let detail = format!("should only contain printable characters, found {c:?}");
+            errors.push(FieldError::invalid("fieldManager", &manager.into(), &detail));
+        }
+        let validation = self.query.get("fieldValidation");
+        if !matches!(validation, "" | "Ignore" | "Warn" | "Strict") {
+            let supported = ["", "Ignore", "Strict", "Warn"];
+            errors.push(FieldError::not_supported("fieldValidation", &validation.into(), &supported));
+        }
+        if errors.is_empty() { Ok(()) } else { Err(Status::invalid("meta.k8s.io", kind, "", &errors)) }
+    }
+}

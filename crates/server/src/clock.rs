@@ -1,0 +1,16 @@
+//! The time, in the forms that objects carry it.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub fn unix() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
+}
+
+/// `2026-01-02T03:04:05Z`
+pub fn now() -> String {
+    at(unix())
+}
+
+pub fn at(unix: i64) -> String {
+    jiff::Timestamp::from_second(unix).map(|t| t.to_string()).unwrap_or_default()
+}

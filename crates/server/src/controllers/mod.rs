@@ -1,0 +1,58 @@
+//! What keeps the API's own promises: default objects, namespaces, definitions, garbage.
+//!
+//! Each controller is a task with a queue of names. The cache's observers fill the queues; nothing polls.
+
+mod bootstrap;
+mod definitions;
+mod garbage;
+mod namespaces;
+mod queue;
+
+use std::sync::Arc;
+
+use crate::{
+    Server,
+    cache::{Change, Observer},
+};
+
+/// The queues, made before the cache is loaded so that they miss nothing.
+pub struct Controllers {
+    namespaces: queue::Queue,
+    definitions: queue::Queue,
+    garbage: garbage::Garbage,
+}
+
+impl Controllers {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            namespaces: queue::Queue::default(),
+            definitions: queue::Queue::default(),
+            garbage: garbage::Garbage::default(),
+        })
+    }
+
+    pub fn observer(self: &Arc<Self>) -> Observer {
+        let controllers = self.clone();
+        Box::new(move |collection: &str, change: &Arc<Change>| {
+            match collection {
+                "core/namespaces" => controllers.namespaces.push(&change.object.key),
+                crate::kinds::DEFINITIONS => controllers.definitions.push(&change.object.key),
+                _ => {}
+            }
+            // Whatever happens inside a namespace that is going away may have been what it waited for.
+            if change.kind == crate::cache::ChangeKind::Deleted {
+                controllers.namespaces.push_if_waiting(&change.object);
+            }
+            controllers.garbage.observe(collection, change);
+        })
+    }
+
+    /// Starts what runs in the background.
+    pub fn start(self: &Arc<Self>, server: &Arc<Server>) {
+        tokio::spawn(namespaces::run(self.clone(), server.clone()));
+        tokio::spawn(definitions::run(self.clone(), server.clone()));
+        tokio::spawn(garbage::run(self.clone(), server.clone()));
+    }
+}
+
+pub use bootstrap::prepare;

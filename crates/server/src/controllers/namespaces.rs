@@ -1,0 +1,196 @@
+//! Namespaces: what every one of them holds from the start, and how one is taken down.
+
+use std::{sync::Arc, time::Duration};
+
+use api::status::Result;
+use serde_json::{Value, json};
+
+use super::Controllers;
+use crate::{Server, clock, internal::Internal, kinds::Kind, object::Object, verbs::delete::Options};
+
+const RETRY: Duration = Duration::from_secs(2);
+
+pub async fn run(controllers: Arc<Controllers>, server: Arc<Server>) {
+    loop {
+        let key = controllers.namespaces.pop().await;
+        let Some(object) = server.cache.get("core/namespaces", &key) else {
+            controllers.namespaces.wait_inside(&key, false);
+            continue;
+        };
+        let hand = Internal::new(&server, object.cluster(), "kube-controller-manager");
+        let done = if object.value()["metadata"]["deletionTimestamp"].is_null() {
+            furnish(&hand, &object).await
+        } else {
+            controllers.namespaces.wait_inside(&key, true);
+            take_down(&hand, &object).await
+        };
+        if let Err(status) = done {
+            tracing::warn!(namespace = object.name(), error = %status, "a namespace could not be brought to order; trying again");
+            let again = controllers.clone();
+            controllers.namespaces.again(key, move |key| again.namespaces.push(key), RETRY);
+        }
+    }
+}
+
+/// The default ServiceAccount and the CA by which pods know this server.
+async fn furnish(hand: &Internal, namespace: &Object) -> Result<()> {
+    let accounts = hand.kind("", "v1", "serviceaccounts")?;
+    hand.ensure(&accounts, namespace.name(), json!({"metadata": {"name": "default"}})).await?;
+    let maps = hand.kind("", "v1", "configmaps")?;
+    let ca = hand.server().identity.ca_pem();
+    let root = json!({"metadata": {"name": "kube-root-ca.crt", "annotations": {
+        "kubernetes.io/description": "Contains a CA bundle that can be used to verify the kube-apiserver when using internal \
+        endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across \
+        distributions of Kubernetes clusters."}}, "data": {"ca.crt": ca}});
+    hand.ensure(&maps, namespace.name(), root).await?;
+    if let Some(have) = hand.get(&maps, namespace.name(), "kube-root-ca.crt")
+        && have.value()["data"]["ca.crt"] != ca
+    {
+        hand.change(&maps, namespace.name(), "kube-root-ca.crt", "", |value| value["data"]["ca.crt"] = ca.into())
+            .await?;
+    }
+    Ok(())
+}
+
+/// Empties a namespace, says what is left, and lets it go when nothing is.
+async fn take_down(hand: &Internal, namespace: &Object) -> Result<()> {
+    let cluster = namespace.cluster();
+    let prefix = format!("{cluster}/{}/", namespace.name());
+    let mut seen: Vec<Box<str>> = Vec::new();
+    let kinds: Vec<Arc<Kind>> =
+        hand.server().kinds.all(cluster).into_iter().filter(|k| k.resource.namespaced).collect();
+    for kind in &kinds {
+        if seen.contains(&kind.collection) {
+            continue;
+        }
+        seen.push(kind.collection.clone());
+        let snapshot = hand.server().cache.snapshot(&kind.collection);
+        for object in snapshot.items.range(&prefix, "") {
+            hand.delete(kind, object, &Options::background()).await?;
+        }
+    }
+    let left = Left::count(hand, &kinds, &prefix);
+    let namespaces = hand.kind("", "v1", "namespaces")?;
+    let report = left.conditions();
+    hand.change(&namespaces, "", namespace.name(), "status", |value| merge_conditions(value, &report)).await?;
+    if left.is_nothing() {
+        let release = |value: &mut Value| {
+            if let Some(list) = value["spec"]["finalizers"].as_array_mut() {
+                list.retain(|f| f != "kubernetes");
+            }
+        };
+        hand.change(&namespaces, "", namespace.name(), "finalize", release).await?;
+    }
+    Ok(())
+}
+
+/// What is still in a namespace that should be empty.
+#[derive(Default)]
+struct Left {
+    /// `configmaps. has 1 resource instances`
+    resources: Vec<(String, usize)>,
+    finalizers: std::collections::BTreeMap<String, usize>,
+}
+
+impl Left {
+    fn count(hand: &Internal, kinds: &[Arc<Kind>], prefix: &str) -> Self {
+        let mut left = Self::default();
+        let mut seen: Vec<&str> = Vec::new();
+        for kind in kinds.iter().filter(|k| k.resource.can("list")) {
+            if seen.contains(&&*kind.collection) {
+                continue;
+            }
+            seen.push(&kind.collection);
+            let snapshot = hand.server().cache.snapshot(&kind.collection);
+            let mut count = 0;
+            for object in snapshot.items.range(prefix, "") {
+                count += 1;
+                for finalizer in object.value()["metadata"]["finalizers"].as_array().into_iter().flatten() {
+                    *left.finalizers.entry(finalizer.as_str().unwrap_or_default().to_owned()).or_default() += 1;
+                }
+            }
+            if count > 0 {
+                left.resources.push((format!("{}.{}", kind.plural(), kind.group()), count));
+            }
+        }
+        left.resources.sort();
+        left
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.resources.is_empty()
+    }
+
+    /// Upstream's five conditions, in its order.
+    fn conditions(&self) -> Vec<Value> {
+        let condition = |kind: &str, bad: bool, reasons: (&str, &str), message: String| {
+            let reason = if bad { reasons.1 } else { reasons.0 };
+            json!({"type": kind, "status": if bad { "True" } else { "False" }, "reason": reason, "message": message,
+                "lastTransitionTime": clock::now()})
+        };
+        let content =
+            self.resources.iter().map(|(name, n)| format!("{name} has {n} resource instances")).collect::<Vec<_>>();
+        let held =
+            self.finalizers.iter().map(|(name, n)| format!("{name} in {n} resource instances")).collect::<Vec<_>>();
+        let content = match content.is_empty() {
+            true => "All content successfully removed".to_owned(),
+            false => format!("Some resources are remaining: {}", content.join(", ")),
+        };
+        let held_text = match held.is_empty() {
+            true => "All content-preserving finalizers finished".to_owned(),
+            false => format!("Some content in the namespace has finalizers remaining: {}", held.join(", ")),
+        };
+        vec![
+            condition(
+                "NamespaceDeletionDiscoveryFailure",
+                false,
+                ("ResourcesDiscovered", ""),
+                "All resources successfully discovered".into(),
+            ),
+            condition(
+                "NamespaceDeletionGroupVersionParsingFailure",
+                false,
+                ("ParsedGroupVersions", ""),
+                "All legacy kube types successfully parsed".into(),
+            ),
+            condition(
+                "NamespaceDeletionContentFailure",
+                false,
+                ("ContentDeleted", ""),
+                "All content successfully deleted, may be waiting on finalization".into(),
+            ),
+            condition(
+                "NamespaceContentRemaining",
+                !self.resources.is_empty(),
+                ("ContentRemoved", "SomeResourcesRemain"),
+                content,
+            ),
+            condition(
+                "NamespaceFinalizersRemaining",
+                !held.is_empty(),
+                ("ContentHasNoFinalizers", "SomeFinalizersRemain"),
+                held_text,
+            ),
+        ]
+    }
+}
+
+/// Conditions that did not change keep their time.
+fn merge_conditions(namespace: &mut Value, report: &[Value]) {
+    let old = namespace["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let merged: Vec<Value> = report
+        .iter()
+        .map(|new| {
+            let before = old.iter().find(|o| o["type"] == new["type"]);
+            match before.filter(|o| o["status"] == new["status"]) {
+                Some(before) => {
+                    let mut kept = new.clone();
+                    kept["lastTransitionTime"] = before["lastTransitionTime"].clone();
+                    kept
+                }
+                None => new.clone(),
+            }
+        })
+        .collect();
+    namespace["status"]["conditions"] = merged.into();
+}

@@ -1,0 +1,154 @@
+//! Discovery: which groups, versions and resources there are, in the plain and in the aggregated form. Pure.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::kinds::Kind;
+
+pub const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// Groups in order, each with its versions in order of preference.
+pub fn groups(kinds: &[Arc<Kind>]) -> Vec<(String, Vec<String>)> {
+    let mut groups: Vec<(String, Vec<String>)> = Vec::new();
+    for kind in kinds {
+        let (group, version) = (kind.group(), &*kind.resource.version);
+        let at = match groups.iter().position(|(g, _)| g == group) {
+            Some(at) => at,
+            None => {
+                groups.push((group.to_owned(), Vec::new()));
+                groups.len() - 1
+            }
+        };
+        if !groups[at].1.iter().any(|v| v == version) {
+            groups[at].1.push(version.to_owned());
+        }
+    }
+    for (group, versions) in &mut groups {
+        if !api::catalogue::builtin().iter().any(|r| *r.group == **group) {
+            versions.sort_by(|a, b| api::crd::compare_versions(a, b));
+        }
+    }
+    groups
+}
+
+/// `/api`
+pub fn core_versions(address: &str) -> Value {
+    json!({"kind": "APIVersions", "versions": ["v1"],
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]})
+}
+
+/// `/apis`
+pub fn group_list(kinds: &[Arc<Kind>]) -> Value {
+    let groups: Vec<Value> = groups(kinds)
+        .iter()
+        .filter(|(group, _)| !group.is_empty())
+        .map(|(group, versions)| bare_group(group, versions))
+        .collect();
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+fn bare_group(group: &str, versions: &[String]) -> Value {
+    let version = |v: &String| json!({"groupVersion": format!("{group}/{v}"), "version": v});
+    json!({"name": group, "versions": versions.iter().map(version).collect::<Vec<_>>(),
+        "preferredVersion": versions.first().map(version)})
+}
+
+/// `/apis/<group>`
+pub fn group(kinds: &[Arc<Kind>], name: &str) -> Option<Value> {
+    let groups = groups(kinds);
+    let (name, versions) = groups.iter().find(|(g, _)| g == name)?;
+    let mut group = bare_group(name, versions);
+    group["kind"] = "APIGroup".into();
+    group["apiVersion"] = "v1".into();
+    Some(group)
+}
+
+/// `/api/v1`, `/apis/<group>/<version>`
+pub fn resource_list(kinds: &[Arc<Kind>], group: &str, version: &str) -> Option<Value> {
+    let mut resources = Vec::new();
+    for kind in of(kinds, group, version) {
+        let r = &kind.resource;
+        let mut entry = json!({"name": r.resource, "singularName": r.singular, "namespaced": r.namespaced,
+            "kind": r.kind, "verbs": r.verbs, "storageVersionHash": hash(&[&r.group, &r.version, &r.kind])});
+        for (field, list) in [("shortNames", &r.short_names), ("categories", &r.categories)] {
+            if !list.is_empty() {
+                entry[field] = json!(list);
+            }
+        }
+        resources.push(entry);
+        for s in &r.subresources {
+            let mut entry = json!({"name": format!("{}/{}", r.resource, s.name), "singularName": "",
+                "namespaced": r.namespaced, "kind": s.kind, "verbs": s.verbs});
+            if s.group != r.group || s.version != r.version {
+                entry["group"] = json!(s.group);
+                entry["version"] = json!(s.version);
+            }
+            resources.push(entry);
+        }
+    }
+    if resources.is_empty() {
+        return None;
+    }
+    let group_version = api::catalogue::api_version(group, version);
+    Some(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}))
+}
+
+/// `/api` and `/apis` as one document each.
+pub fn aggregated(kinds: &[Arc<Kind>], core: bool) -> Value {
+    let items: Vec<Value> = groups(kinds)
+        .iter()
+        .filter(|(group, _)| group.is_empty() == core)
+        .map(|(group, versions)| {
+            let versions: Vec<Value> = versions
+                .iter()
+                .map(|version| {
+                    let resources: Vec<Value> = of(kinds, group, version).map(aggregated_resource).collect();
+                    json!({"version": version, "resources": resources, "freshness": "Current"})
+                })
+                .collect();
+            let metadata = if group.is_empty() {
+                json!({"creationTimestamp": null})
+            } else {
+                json!({"name": group, "creationTimestamp": null})
+            };
+            json!({"metadata": metadata, "versions": versions})
+        })
+        .collect();
+    json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
+}
+
+fn aggregated_resource(kind: &Arc<Kind>) -> Value {
+    let r = &kind.resource;
+    let mut entry = json!({"resource": r.resource, "singularResource": r.singular, "verbs": r.verbs,
+        "responseKind": {"group": r.group, "version": r.version, "kind": r.kind},
+        "scope": if r.namespaced { "Namespaced" } else { "Cluster" }});
+    for (field, list) in [("shortNames", &r.short_names), ("categories", &r.categories)] {
+        if !list.is_empty() {
+            entry[field] = json!(list);
+        }
+    }
+    if !r.subresources.is_empty() {
+        let subresource = |s: &api::catalogue::Subresource| {
+            json!({"subresource": s.name, "verbs": s.verbs,
+                "responseKind": {"group": s.group, "version": s.version, "kind": s.kind}})
+        };
+        entry["subresources"] = r.subresources.iter().map(subresource).collect();
+    }
+    entry
+}
+
+fn of<'a>(kinds: &'a [Arc<Kind>], group: &'a str, version: &'a str) -> impl Iterator<Item = &'a Arc<Kind>> {
+    kinds.iter().filter(move |k| k.group() == group && &*k.resource.version == version)
+}
+
+/// A short, stable name for a combination of words.
+fn hash(words: &[&str]) -> String {
+    use base64::Engine;
+    // FNV-1a: nobody attacks it, it only has to stay the same between releases.
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    for byte in words.join("/").bytes() {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    base64::engine::general_purpose::STANDARD.encode(hash.to_be_bytes())
+}

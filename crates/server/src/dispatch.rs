@@ -1,0 +1,229 @@
+//! From an HTTP request to the verb that answers it.
+
+use std::sync::{Arc, Mutex};
+
+use api::status::{Result, Status};
+use bytes::Bytes;
+use http::{Method, Request, Response, header::ACCEPT};
+use http_body_util::{BodyExt, Limited};
+
+use crate::{
+    Server, authorize,
+    body::Body,
+    call::Call,
+    identity::{Peer, User},
+    kinds::Kind,
+    negotiate::{self, Accept, Format, Offer},
+    nonresource,
+    reply::Reply,
+    request::{Path, Query, Route, Target, Verb},
+    respond, subresources, verbs,
+};
+
+impl Server {
+    /// Answers one request. Every failure becomes a Status.
+    pub async fn handle<B>(self: Arc<Self>, request: Request<B>, peer: Arc<Peer>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let started = std::time::Instant::now();
+        let format = error_format(&request);
+        let method = request.method().clone();
+        let verb = verb_label(&request);
+        let response = match self.clone().answer(request, &peer).await {
+            Ok(response) => response,
+            Err(status) => respond::failure(&status, format),
+        };
+        self.metrics.observe(verb, response.status().as_u16(), started.elapsed());
+        if method == Method::HEAD {
+            return response.map(|_| Body::empty());
+        }
+        response
+    }
+
+    async fn answer<B>(self: Arc<Self>, request: Request<B>, peer: &Peer) -> Result<Response<Body>>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let path = Path::parse(request.uri().path())?;
+        let query = Query::parse(request.uri().query());
+        let sender = self.identity.authenticate(peer, request.headers(), &*self.cache)?;
+        match path.route {
+            Route::Other(other) => {
+                self.admit_path(sender, &path.cluster, &other, &request)?;
+                nonresource::answer(&self, &path.cluster, &other, &query, request.headers()).await
+            }
+            Route::Discovery { core, group, version } => {
+                let what = if core { "/api" } else { "/apis" };
+                self.admit_path(sender, &path.cluster, what, &request)?;
+                nonresource::discovery(&self, &path.cluster, core, &group, &version, request.headers())
+            }
+            Route::Resource(target) => self.resource(path.cluster, target, query, sender, request).await,
+        }
+    }
+
+    /// May the user behind this request see this path?
+    fn admit_path<B>(&self, sender: User, cluster: &str, path: &str, request: &Request<B>) -> Result<()> {
+        let attributes = authorize::of_path(request.method(), path);
+        let user = self.act_as(sender, request.headers(), cluster, &attributes)?;
+        self.authorize(&user, cluster, &attributes)
+    }
+
+    async fn resource<B>(
+        self: Arc<Self>,
+        cluster: String,
+        target: Target,
+        query: Query,
+        sender: User,
+        request: Request<B>,
+    ) -> Result<Response<Body>>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (parts, body) = request.into_parts();
+        let verb = Verb::of(&parts.method, &target, &query).ok_or_else(Status::method_not_allowed)?;
+        let attributes = authorize::of_target(verb, &target);
+        let user = self.act_as(sender, &parts.headers, &cluster, &attributes)?;
+        self.authorize(&user, &cluster, &attributes)?;
+        let kind = self.kinds.find(&cluster, &target.group, &target.version, &target.resource);
+        let kind = kind.ok_or_else(Status::no_such_path)?;
+        let _place = self.inflight.enter(!matches!(verb, Verb::Get | Verb::List | Verb::Watch))?;
+        let offer = match (kind.custom.is_some(), verb) {
+            (false, Verb::Watch) => Offer::Watch,
+            (true, Verb::Watch) => Offer::CustomWatch,
+            (false, _) => Offer::Objects,
+            (true, _) => Offer::CustomObjects,
+        };
+        let body = self.read_body(body, verb).await?;
+        let header = parts.headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
+        let header = header.as_str();
+        let accept = negotiate::accept(header, offer);
+        let call = Call {
+            server: self,
+            cluster,
+            kind,
+            target,
+            query,
+            accept: *accept.as_ref().unwrap_or(&Accept::JSON),
+            headers: parts.headers,
+            user,
+            body,
+            warnings: Mutex::default(),
+        };
+        for warning in deprecations(&call.kind) {
+            call.warn(warning);
+        }
+        if let Err(status) = accept {
+            return Ok(respond::failure(&status, error_format_of(header)));
+        }
+        Ok(match run(&call, verb).await {
+            Ok(reply) => respond::reply(&call, reply),
+            Err(status) => respond::call_failure(&call, &status),
+        })
+    }
+
+    /// Bodies are read whole, within limits of size and time.
+    async fn read_body<B>(&self, body: B, verb: Verb) -> Result<Bytes>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        if matches!(verb, Verb::Get | Verb::List | Verb::Watch) {
+            return Ok(Bytes::new());
+        }
+        let limit = self.limits.body;
+        let read = tokio::time::timeout(self.limits.arrival, Limited::new(body, limit).collect()).await;
+        match read {
+            Ok(Ok(collected)) => Ok(collected.to_bytes()),
+            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+                Err(Status::too_large(format!("Request entity too large: limit is {limit}")))
+            }
+            Ok(Err(error)) => Err(Status::bad_request(format!("the body could not be read: {error}"))),
+            Err(_) => Err(Status::new(408, "Timeout", "the body did not arrive in time")),
+        }
+    }
+}
+
+async fn run(call: &Call, verb: Verb) -> Result<Reply> {
+    if !call.target.subresource.is_empty() {
+        return subresources::run(call, verb).await;
+    }
+    if !call.target.rest.is_empty() {
+        return Err(Status::no_such_path());
+    }
+    if let Some(reply) = subresources::virtual_kind(call, verb).await {
+        return reply;
+    }
+    check_scope(call, verb)?;
+    if !call.kind.resource.can(verb.name()) {
+        return Err(match verb {
+            Verb::Watch => Status::method_not_supported(call.kind.group(), call.kind.plural(), "watch"),
+            _ => Status::method_not_allowed(),
+        });
+    }
+    match verb {
+        Verb::Get => verbs::get::get(call).await,
+        Verb::List => verbs::list::list(call).await,
+        Verb::Watch => verbs::watch::watch(call).await,
+        Verb::Create => verbs::create::create(call).await,
+        Verb::Update => verbs::update::update(call).await,
+        Verb::Patch => verbs::patch::patch(call).await,
+        Verb::Delete => verbs::delete::delete(call).await,
+        Verb::DeleteCollection => verbs::delete::delete_collection(call).await,
+    }
+}
+
+/// Which combinations of namespace, name and verb have a meaning.
+fn check_scope(call: &Call, verb: Verb) -> Result<()> {
+    let target = &call.target;
+    if !call.kind.resource.namespaced && !target.namespace.is_empty() {
+        return Err(Status::no_such_path());
+    }
+    let across = call.kind.resource.namespaced && target.namespace.is_empty();
+    if across && !target.name.is_empty() {
+        return Err(Status::no_such_path());
+    }
+    let named = !target.name.is_empty();
+    match verb {
+        Verb::Create if named => Err(Status::method_not_allowed()),
+        Verb::Update | Verb::Patch if !named => Err(Status::method_not_allowed()),
+        Verb::Create | Verb::DeleteCollection if across => Err(Status::method_not_allowed()),
+        _ if call.cluster == "*" && !matches!(verb, Verb::List | Verb::Watch) => {
+            Err(Status::bad_request("across workspaces one can only list and watch"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn deprecations(kind: &Kind) -> Vec<String> {
+    match kind.custom.as_ref().and_then(|c| c.version()) {
+        Some(version) => version.deprecation.iter().cloned().collect(),
+        None => api::strategy::deprecations(&kind.resource),
+    }
+}
+
+/// Failures before a call exists come in a format that the client surely takes.
+fn error_format<B>(request: &Request<B>) -> Format {
+    error_format_of(request.headers().get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default())
+}
+
+fn error_format_of(header: &str) -> Format {
+    negotiate::accept(header, Offer::Objects).map_or(Format::Json, |accept| accept.format)
+}
+
+/// For the metrics: the verb without looking the resource up.
+fn verb_label<B>(request: &Request<B>) -> &'static str {
+    match request.method().as_str() {
+        "GET" if request.uri().query().is_some_and(|q| q.contains("watch=")) => "watch",
+        "GET" => "get",
+        "HEAD" => "head",
+        "POST" => "create",
+        "PUT" => "update",
+        "PATCH" => "patch",
+        "DELETE" => "delete",
+        _ => "other",
+    }
+}

@@ -1,0 +1,128 @@
+//! The server as its own client: what controllers in this crate write goes through the same verbs as everybody's writes.
+
+use std::sync::Arc;
+
+use api::status::{Result, Status};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, header::USER_AGENT};
+use serde_json::Value;
+
+use crate::{
+    Server,
+    call::Call,
+    identity::User,
+    kinds::Kind,
+    negotiate::Accept,
+    object::Object,
+    request::{Query, Target},
+    verbs::{
+        create,
+        delete::{self, Options},
+        update, write,
+    },
+};
+
+/// A controller's hand in one workspace.
+#[derive(Clone)]
+pub struct Internal {
+    server: Arc<Server>,
+    cluster: String,
+    /// Named in managedFields.
+    manager: &'static str,
+}
+
+impl Internal {
+    pub fn new(server: &Arc<Server>, cluster: &str, manager: &'static str) -> Self {
+        Self { server: server.clone(), cluster: cluster.to_owned(), manager }
+    }
+
+    pub fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+
+    pub fn cluster(&self) -> &str {
+        &self.cluster
+    }
+
+    pub fn kind(&self, group: &str, version: &str, resource: &str) -> Result<Arc<Kind>> {
+        self.server.kinds.find(&self.cluster, group, version, resource).ok_or_else(Status::no_such_path)
+    }
+
+    pub fn call(&self, kind: &Arc<Kind>, namespace: &str, name: &str, subresource: &str) -> Call {
+        let mut headers = HeaderMap::new();
+        headers.insert(USER_AGENT, HeaderValue::from_static(self.manager));
+        Call {
+            server: self.server.clone(),
+            cluster: self.cluster.clone(),
+            kind: kind.clone(),
+            target: Target {
+                group: kind.group().to_owned(),
+                version: kind.resource.version.to_string(),
+                resource: kind.plural().to_owned(),
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                subresource: subresource.to_owned(),
+                ..Target::default()
+            },
+            query: Query::default(),
+            accept: Accept::JSON,
+            headers,
+            user: User { name: "system:apiserver".into(), groups: vec!["system:masters".into()], ..User::default() },
+            body: Bytes::new(),
+            warnings: Default::default(),
+        }
+    }
+
+    pub fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Option<Arc<Object>> {
+        self.server.cache.get(&kind.collection, &kind.key(&self.cluster, namespace, name))
+    }
+
+    /// Creates an object; one that exists is fine.
+    pub async fn ensure(&self, kind: &Arc<Kind>, namespace: &str, mut value: Value) -> Result<()> {
+        let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        if self.get(kind, namespace, &name).is_some() {
+            return Ok(());
+        }
+        let call = self.call(kind, namespace, "", "");
+        value["kind"] = kind.name().into();
+        value["apiVersion"] = kind.api_version.as_str().into();
+        create::place(&call, &mut value)?;
+        write::default(kind, &mut value);
+        match create::insert(&call, value).await {
+            Err(status) if status.reason != "AlreadyExists" => Err(status),
+            _ => Ok(()),
+        }
+    }
+
+    /// Changes an object through a subresource (or the object itself, if empty). One that is gone is fine.
+    pub async fn change(
+        &self,
+        kind: &Arc<Kind>,
+        namespace: &str,
+        name: &str,
+        subresource: &str,
+        edit: impl Fn(&mut Value),
+    ) -> Result<Option<Arc<Object>>> {
+        let call = self.call(kind, namespace, name, subresource);
+        let changed = update::change(&call, |old| {
+            let mut value = old.value();
+            crate::render::convert_value(kind, &mut value, false).map_err(Status::internal)?;
+            edit(&mut value);
+            Ok(value)
+        });
+        match changed.await {
+            Ok(object) => Ok(Some(object)),
+            Err(status) if status.code == 404 => Ok(None),
+            Err(status) => Err(status),
+        }
+    }
+
+    /// Deletes an object. One that is gone, or is another one by now, is fine.
+    pub async fn delete(&self, kind: &Arc<Kind>, object: &Object, options: &Options) -> Result<()> {
+        let call = self.call(kind, object.namespace(), object.name(), "");
+        match delete::remove(&call, &object.key, object.name(), options).await {
+            Err(status) if !matches!(status.code, 404 | 409) => Err(status),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Which kinds this server knows: the built-in ones everywhere, custom ones per workspace.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock, PoisonError, RwLock},
+};
+
+use api::{
+    catalogue::{self, Resource},
+    convert,
+    crd::Definition,
+    schema::{self, Schema, TypeId},
+};
+use serde_json::Value;
+use store::Revision;
+
+use crate::cache::{Change, ChangeKind};
+
+/// One resource in one version.
+pub struct Kind {
+    pub resource: Resource,
+    /// `apps/v1`.
+    pub api_version: String,
+    /// Where its objects lie: `apps/deployments`; versions of one kind share it.
+    pub collection: Box<str>,
+    /// The group and version in which they lie there.
+    pub stored_group: String,
+    pub stored_version: String,
+    pub custom: Option<Custom>,
+}
+
+pub struct Custom {
+    pub definition: Arc<Definition>,
+    /// Index into the definition's versions.
+    pub version: usize,
+    /// Objects written after this revision were pruned and defaulted by this very schema.
+    pub since: Revision,
+}
+
+impl Kind {
+    pub fn name(&self) -> &str {
+        &self.resource.kind
+    }
+
+    pub fn group(&self) -> &str {
+        &self.resource.group
+    }
+
+    pub fn plural(&self) -> &str {
+        &self.resource.resource
+    }
+
+    /// The structure of its objects.
+    pub fn schema(&self) -> Option<(&Schema, TypeId)> {
+        match &self.custom {
+            Some(custom) => custom.version().map(|v| (&v.schema, v.ty)),
+            None => self.resource.ty.map(|ty| (schema::builtin(), ty)),
+        }
+    }
+
+    pub fn is_definition(&self) -> bool {
+        &*self.collection == DEFINITIONS
+    }
+
+    /// Objects lie in another version than this one.
+    pub fn is_converted(&self) -> bool {
+        *self.resource.version != *self.stored_version || *self.resource.group != *self.stored_group
+    }
+
+    pub fn list_kind(&self) -> String {
+        match &self.custom {
+            Some(custom) => custom.definition.names.list_kind.to_string(),
+            None => format!("{}List", self.resource.kind),
+        }
+    }
+
+    /// Where an object lies in its collection.
+    pub fn key(&self, cluster: &str, namespace: &str, name: &str) -> String {
+        format!("{cluster}/{namespace}/{name}")
+    }
+
+    /// Where an object lies in the store.
+    pub fn store_key(&self, key: &str) -> String {
+        format!("{}/{key}", self.collection)
+    }
+}
+
+impl Custom {
+    pub fn version(&self) -> Option<&api::crd::Version> {
+        self.definition.versions.get(self.version)
+    }
+}
+
+pub fn collection_name(group: &str, resource: &str) -> Box<str> {
+    let group = if group.is_empty() { "core" } else { group };
+    format!("{group}/{resource}").into()
+}
+
+type ByPath = HashMap<(Box<str>, Box<str>, Box<str>), Arc<Kind>>;
+
+static BUILTIN: LazyLock<Vec<Arc<Kind>>> = LazyLock::new(|| {
+    let kind = |resource: &Resource| {
+        let (group, version) = convert::storage(&resource.group, &resource.resource);
+        Arc::new(Kind {
+            api_version: resource.api_version(),
+            collection: collection_name(group, &resource.resource),
+            stored_group: group.to_owned(),
+            stored_version: version.to_owned(),
+            resource: resource.clone(),
+            custom: None,
+        })
+    };
+    catalogue::builtin().iter().map(kind).collect()
+});
+
+static BUILTIN_BY_PATH: LazyLock<ByPath> = LazyLock::new(|| BUILTIN.iter().map(|k| (path_of(k), k.clone())).collect());
+
+fn path_of(kind: &Kind) -> (Box<str>, Box<str>, Box<str>) {
+    (kind.resource.group.clone(), kind.resource.version.clone(), kind.resource.resource.clone())
+}
+
+/// The custom kinds of one workspace.
+#[derive(Default)]
+pub struct Workspace {
+    by_path: ByPath,
+    /// By the definition's name, in which order they are shown.
+    definitions: std::collections::BTreeMap<Box<str>, Vec<Arc<Kind>>>,
+    /// Changes whenever a definition does.
+    pub generation: u64,
+}
+
+#[derive(Default)]
+pub struct Kinds {
+    workspaces: RwLock<HashMap<Box<str>, Arc<Workspace>>>,
+}
+
+pub const DEFINITIONS: &str = "apiextensions.k8s.io/customresourcedefinitions";
+
+impl Kinds {
+    pub fn builtin() -> &'static [Arc<Kind>] {
+        &BUILTIN
+    }
+
+    pub fn find(&self, cluster: &str, group: &str, version: &str, resource: &str) -> Option<Arc<Kind>> {
+        let path = (group.into(), version.into(), resource.into());
+        if let Some(kind) = BUILTIN_BY_PATH.get(&path) {
+            return Some(kind.clone());
+        }
+        self.workspace(cluster)?.by_path.get(&path).cloned()
+    }
+
+    /// By kind instead of by resource, as owner references and manifests name things.
+    pub fn find_kind(&self, cluster: &str, api_version: &str, kind: &str) -> Option<Arc<Kind>> {
+        let is = |k: &&Arc<Kind>| k.api_version == api_version && &*k.resource.kind == kind;
+        if let Some(found) = BUILTIN.iter().find(is) {
+            return Some(found.clone());
+        }
+        self.workspace(cluster)?.by_path.values().find(is).cloned()
+    }
+
+    pub fn workspace(&self, cluster: &str) -> Option<Arc<Workspace>> {
+        self.workspaces.read().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned()
+    }
+
+    /// Built-in kinds in upstream's order, then custom ones.
+    pub fn all(&self, cluster: &str) -> Vec<Arc<Kind>> {
+        let mut kinds = BUILTIN.clone();
+        if let Some(workspace) = self.workspace(cluster) {
+            kinds.extend(workspace.definitions.values().flatten().cloned());
+        }
+        kinds
+    }
+
+    /// Any version of a resource, the preferred one first.
+    pub fn any_version(&self, cluster: &str, group: &str, resource: &str) -> Option<Arc<Kind>> {
+        self.all(cluster).into_iter().find(|k| k.group() == group && k.plural() == resource)
+    }
+
+    pub fn observer(self: Arc<Self>) -> crate::cache::Observer {
+        Box::new(move |collection: &str, change: &Arc<Change>| self.observe(collection, change))
+    }
+
+    /// Keeps the custom kinds true: called for every change, before anybody is told of it.
+    fn observe(&self, collection: &str, change: &Change) {
+        if collection != DEFINITIONS {
+            return;
+        }
+        let object = &change.object;
+        let kinds =
+            if change.kind == ChangeKind::Deleted { Vec::new() } else { compile(&object.value(), object.revision) };
+        let mut workspaces = self.workspaces.write().unwrap_or_else(PoisonError::into_inner);
+        let old = workspaces.get(object.cluster()).cloned().unwrap_or_default();
+        let mut definitions = old.definitions.clone();
+        let same_schema = |new: &mut Vec<Arc<Kind>>| keep_since(new, definitions.get(object.name()));
+        let mut kinds = kinds;
+        same_schema(&mut kinds);
+        if kinds.is_empty() {
+            definitions.remove(object.name());
+        } else {
+            definitions.insert(object.name().into(), kinds);
+        }
+        let by_path = definitions.values().flatten().map(|k| (path_of(k), k.clone())).collect();
+        let workspace = Workspace { by_path, definitions, generation: old.generation + 1 };
+        workspaces.insert(object.cluster().into(), Arc::new(workspace));
+    }
+}
+
+/// A definition whose schema stayed the same (only its status moved) keeps the revision since which it holds.
+fn keep_since(new: &mut [Arc<Kind>], old: Option<&Vec<Arc<Kind>>>) {
+    let Some(old) = old else { return };
+    for kind in new {
+        let before = old.iter().find(|o| o.resource.version == kind.resource.version);
+        if let (Some(before), Some(kind)) = (before.and_then(|o| o.custom.as_ref()), Arc::get_mut(kind))
+            && let Some(custom) = &mut kind.custom
+            && before.version().map(|v| &v.raw) == custom.version().map(|v| &v.raw)
+        {
+            custom.since = before.since;
+        }
+    }
+}
+
+/// The served versions of an established definition.
+fn compile(crd: &Value, revision: Revision) -> Vec<Arc<Kind>> {
+    let established = crd["status"]["conditions"]
+        .as_array()
+        .is_some_and(|all| all.iter().any(|c| c["type"] == "Established" && c["status"] == "True"));
+    if !established {
+        return Vec::new();
+    }
+    let definition = match Definition::compile(crd) {
+        Ok(definition) => Arc::new(definition),
+        Err(errors) => {
+            let name = crd["metadata"]["name"].as_str().unwrap_or_default();
+            tracing::warn!(name, errors = ?errors, "a stored CustomResourceDefinition does not compile and is not served");
+            return Vec::new();
+        }
+    };
+    let stored = definition.versions.iter().find(|v| v.storage).map(|v| v.name.to_string()).unwrap_or_default();
+    let kind = |resource: Resource| {
+        let version = definition.versions.iter().position(|v| v.name == resource.version)?;
+        Some(Arc::new(Kind {
+            api_version: resource.api_version(),
+            collection: collection_name(&resource.group, &resource.resource),
+            stored_group: resource.group.to_string(),
+            stored_version: stored.clone(),
+            custom: Some(Custom { definition: definition.clone(), version, since: revision }),
+            resource,
+        }))
+    };
+    definition.resources().into_iter().filter_map(kind).collect()
+}

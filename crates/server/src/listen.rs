@@ -1,0 +1,160 @@
+//! The listening socket: TLS, HTTP/1.1 and HTTP/2, and an orderly end.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use hyper::service::service_fn;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{Semaphore, watch},
+};
+use tokio_rustls::TlsAcceptor;
+
+use crate::{
+    Error, Options, Server,
+    authorize::Authorization,
+    cache::Cache,
+    controllers::{self, Controllers},
+    identity::{Identity, Peer},
+    kinds::Kinds,
+    limits::Inflight,
+    metrics::Metrics,
+    openapi::Documents,
+};
+
+/// A client has this long to shake hands, and to send its headers.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Requests under way have this long to finish when the server stops.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// A server that accepts connections. Dropping it does not stop it; [`stop`](Self::stop) does.
+pub struct Running {
+    pub server: Arc<Server>,
+    pub address: SocketAddr,
+    stop: watch::Sender<bool>,
+    ended: tokio::task::JoinHandle<()>,
+}
+
+/// Loads the store, makes or reads the identity, and listens. Answers when requests are being served.
+pub async fn start(options: Options) -> Result<Running, Error> {
+    let listener =
+        TcpListener::bind(options.listen).await.map_err(|error| Error::Listen { address: options.listen, error })?;
+    let address = listener.local_addr().map_err(|error| Error::Listen { address: options.listen, error })?;
+    let identity = Identity::open(&options.data_dir, address, &options.extra_names)?;
+    let tls = TlsAcceptor::from(identity.tls()?);
+    let kinds = Arc::new(Kinds::default());
+    let controllers = Controllers::new();
+    let authorization = Arc::new(Authorization::default());
+    let observers = vec![kinds.clone().observer(), authorization.observer(), controllers.observer()];
+    let cache = Cache::load(options.store.clone(), observers).await?;
+    let (stop, shutdown) = watch::channel(false);
+    let server = Arc::new(Server {
+        cache,
+        kinds,
+        identity,
+        authorization,
+        inflight: Inflight::new(&options.limits),
+        openapi: Documents::default(),
+        metrics: Metrics::default(),
+        shutdown,
+        address,
+        shared_store: options.shared_store,
+        limits: options.limits,
+    });
+    controllers::prepare(&server, crate::request::ROOT).await.map_err(Error::Prepare)?;
+    server.identity.publish(address)?;
+    let ended = tokio::spawn(accept(server.clone(), listener, tls));
+    controllers.start(&server);
+    Ok(Running { server, address, stop, ended })
+}
+
+impl Running {
+    /// Takes no more requests, ends watches, lets the others finish, closes the store.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        if let Err(error) = self.ended.await {
+            tracing::error!(%error, "the accept loop did not end well");
+        }
+        self.server.cache.store().close().await;
+    }
+}
+
+async fn accept(server: Arc<Server>, listener: TcpListener, tls: TlsAcceptor) {
+    let mut shutdown = server.shutdown.clone();
+    let room = Arc::new(Semaphore::new(server.limits.connections));
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // Usually too many open files: wait for some to close rather than spin.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            },
+            () = stopped(&mut shutdown) => break,
+        };
+        let Ok(place) = room.clone().try_acquire_owned() else { continue };
+        let (server, tls) = (server.clone(), tls.clone());
+        tokio::spawn(async move {
+            serve(server, stream, tls).await;
+            drop(place);
+        });
+    }
+    drop(listener);
+    // Every connection sees the shutdown itself and ends when its requests have.
+    tokio::time::timeout(DRAIN, async {
+        while room.available_permits() < server.limits.connections {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .unwrap_or_else(|_| tracing::warn!("some requests did not finish in time"));
+}
+
+async fn serve(server: Arc<Server>, stream: TcpStream, tls: TlsAcceptor) {
+    let _ = stream.set_nodelay(true);
+    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await else { return };
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|all| all.first().cloned());
+    let peer = Arc::new(Peer::new(certificate));
+    let mut shutdown = server.shutdown.clone();
+    let service = {
+        let server = server.clone();
+        service_fn(move |request| {
+            let (server, peer) = (server.clone(), peer.clone());
+            async move { Ok::<_, std::convert::Infallible>(server.handle(request, peer).await) }
+        })
+    };
+    let mut http = auto::Builder::new(TokioExecutor::new());
+    http.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE).max_buf_size(128 << 10).half_close(false);
+    http.http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(1000)
+        .max_header_list_size(64 << 10)
+        .initial_stream_window_size(1 << 20)
+        .initial_connection_window_size(4 << 20)
+        .max_send_buf_size(1 << 20)
+        .keep_alive_interval(Duration::from_secs(30))
+        .keep_alive_timeout(Duration::from_secs(20));
+    let connection = http.serve_connection(TokioIo::new(stream), service).into_owned();
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stopped(&mut shutdown) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+/// Waits for the server to be told to stop.
+async fn stopped(shutdown: &mut watch::Receiver<bool>) {
+    let _ = shutdown.wait_for(|down| *down).await;
+}

@@ -1,0 +1,161 @@
+//! Everything that is not a resource: health, version, metrics, discovery, OpenAPI, the issuer's documents.
+
+use std::sync::Arc;
+
+use api::status::{Result, Status};
+use bytes::Bytes;
+use http::{HeaderMap, Response, header::ACCEPT};
+use serde_json::{Value, json};
+
+use crate::{Server, body::Body, discovery, negotiate, render, request::Query, respond};
+
+pub const VERSION: &str = "v1.36.4+selvedge";
+
+pub async fn answer(
+    server: &Arc<Server>,
+    cluster: &str,
+    path: &str,
+    query: &Query,
+    headers: &HeaderMap,
+) -> Result<Response<Body>> {
+    match path {
+        "/healthz" | "/livez" | "/readyz" => Ok(health(server, path, query)),
+        "/version" => Ok(json_reply(200, &version())),
+        "/metrics" => Ok(respond::build(
+            200,
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            server.metrics.text(server).into(),
+        )),
+        "/openapi/v2" => Ok(server.openapi.v2(server, cluster, headers)),
+        "/openapi/v3" => Ok(server.openapi.v3_index(server, cluster)),
+        "/.well-known/openid-configuration" => Ok(json_reply(200, &server.identity.openid_configuration())),
+        "/openid/v1/jwks" => {
+            let body = serde_json::to_vec(&server.identity.jwks()?).unwrap_or_default();
+            Ok(respond::build(200, "application/jwk-set+json", body.into()))
+        }
+        "/" => Ok(json_reply(200, &json!({"paths": paths(server, cluster)}))),
+        other => {
+            if let Some(document) = other.strip_prefix("/openapi/v3/") {
+                return Ok(server.openapi.v3(server, cluster, document));
+            }
+            if let Some(check) =
+                other.strip_prefix("/livez/").or(other.strip_prefix("/readyz/")).or(other.strip_prefix("/healthz/"))
+                && matches!(check, "ping" | "etcd" | "store")
+            {
+                return Ok(health(server, other, query));
+            }
+            Ok(not_found())
+        }
+    }
+}
+
+/// What upstream's router says of a path that leads nowhere.
+fn not_found() -> Response<Body> {
+    respond::build(404, "text/plain; charset=utf-8", Bytes::from_static(b"404 page not found\n").into())
+}
+
+fn health(server: &Server, path: &str, query: &Query) -> Response<Body> {
+    let stopping = *server.shutdown.borrow();
+    let ok = !(stopping && path.starts_with("/readyz"));
+    let name = path.trim_start_matches('/');
+    let body = match (ok, query.has("verbose")) {
+        (true, false) => "ok".to_owned(),
+        (true, true) => format!("[+]ping ok\n[+]store ok\n[+]shutdown ok\n{name} check passed\n"),
+        (false, _) => {
+            format!("[+]ping ok\n[+]store ok\n[-]shutdown failed: the server is shutting down\n{name} check failed\n")
+        }
+    };
+    respond::build(if ok { 200 } else { 500 }, "text/plain; charset=utf-8", Bytes::from(body).into())
+}
+
+pub fn version() -> Value {
+    json!({
+        "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
+        "minCompatibilityMajor": "1", "minCompatibilityMinor": "35",
+        "gitVersion": VERSION, "gitCommit": option_env!("SELVEDGE_COMMIT").unwrap_or("unknown"), "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z", "goVersion": "rust", "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+    })
+}
+
+fn json_reply(code: u16, value: &Value) -> Response<Body> {
+    respond::build(code, "application/json", serde_json::to_vec(value).unwrap_or_default().into())
+}
+
+fn paths(server: &Server, cluster: &str) -> Vec<String> {
+    let mut paths: Vec<String> = [
+        "/.well-known/openid-configuration",
+        "/api",
+        "/api/v1",
+        "/apis",
+        "/healthz",
+        "/livez",
+        "/metrics",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/openid/v1/jwks",
+        "/readyz",
+        "/version",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    for (group, versions) in discovery::groups(&server.kinds.all(cluster)) {
+        if !group.is_empty() {
+            paths.extend(versions.iter().map(|v| format!("/apis/{group}/{v}")));
+            paths.push(format!("/apis/{group}"));
+        }
+    }
+    paths.sort();
+    paths
+}
+
+pub fn discovery(
+    server: &Server,
+    cluster: &str,
+    core: bool,
+    group: &str,
+    version: &str,
+    headers: &HeaderMap,
+) -> Result<Response<Body>> {
+    let kinds = server.kinds.all(cluster);
+    let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    if group.is_empty() && version.is_empty() {
+        if wants_aggregated(accept) {
+            let document = discovery::aggregated(&kinds, core);
+            return Ok(respond::build(
+                200,
+                discovery::AGGREGATED,
+                serde_json::to_vec(&document).unwrap_or_default().into(),
+            ));
+        }
+        let document =
+            if core { discovery::core_versions(&server.address.to_string()) } else { discovery::group_list(&kinds) };
+        return in_format(&document, accept);
+    }
+    let known_group = discovery::groups(&kinds).iter().any(|(g, _)| g == group);
+    if !known_group {
+        return Ok(not_found());
+    }
+    let document = if version.is_empty() {
+        discovery::group(&kinds, group)
+    } else {
+        discovery::resource_list(&kinds, group, version)
+    };
+    in_format(&document.ok_or_else(Status::no_such_path)?, accept)
+}
+
+fn in_format(document: &Value, accept: &str) -> Result<Response<Body>> {
+    let accept = negotiate::accept(accept, negotiate::Offer::CustomObjects).unwrap_or(negotiate::Accept::JSON);
+    Ok(respond::build(200, accept.format.content_type(), render::value(document, accept.format)?.into()))
+}
+
+/// The client takes the aggregated form, and before the plain one.
+fn wants_aggregated(accept: &str) -> bool {
+    accept.split(',').map(str::trim).any(|clause| {
+        let has = |part: &str| clause.split(';').any(|p| p.trim() == part);
+        clause.starts_with("application/json")
+            && has("g=apidiscovery.k8s.io")
+            && has("v=v2")
+            && has("as=APIGroupDiscoveryList")
+    })
+}

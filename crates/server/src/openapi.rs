@@ -1,0 +1,115 @@
+//! The OpenAPI documents, made on the first request for them and kept until the kinds change.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, header::ETAG};
+use serde_json::{Value, json};
+
+use crate::{Server, body::Body, discovery, kinds::Kind, respond};
+
+#[derive(Default)]
+pub struct Documents {
+    /// By workspace, generation of its kinds and name of the document.
+    made: Mutex<HashMap<(String, u64, String), Bytes>>,
+}
+
+impl Documents {
+    pub fn v2(&self, server: &Server, cluster: &str, _headers: &HeaderMap) -> Response<Body> {
+        let body = self.document(server, cluster, "v2", |kinds| {
+            let resources: Vec<_> = kinds.iter().map(|k| described(k)).collect();
+            crate::codec::openapi::v2(&resources)
+        });
+        with_etag(respond::build(200, "application/json", body.clone().into()), &body)
+    }
+
+    pub fn v3_index(&self, server: &Server, cluster: &str) -> Response<Body> {
+        let kinds = server.kinds.all(cluster);
+        let generation = server.kinds.workspace(cluster).map_or(0, |w| w.generation);
+        let mut paths = serde_json::Map::new();
+        let entry = |path: &str| json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={:016X}", hash(path, generation))});
+        for path in [".well-known/openid-configuration", "api", "apis", "openid/v1/jwks", "version"] {
+            paths.insert(path.to_owned(), entry(path));
+        }
+        for (group, versions) in discovery::groups(&kinds) {
+            let base = if group.is_empty() { "api".to_owned() } else { format!("apis/{group}") };
+            if !group.is_empty() {
+                paths.insert(base.clone(), entry(&base));
+            }
+            for version in versions {
+                let path = format!("{base}/{version}");
+                paths.insert(path.clone(), entry(&path));
+            }
+        }
+        let body = serde_json::to_vec(&json!({"paths": paths})).unwrap_or_default();
+        respond::build(200, "text/plain; charset=utf-8", body.into())
+    }
+
+    pub fn v3(&self, server: &Server, cluster: &str, path: &str) -> Response<Body> {
+        let kinds = server.kinds.all(cluster);
+        let (group, version) = match path.split('/').collect::<Vec<_>>()[..] {
+            ["api", version] => (String::new(), version.to_owned()),
+            ["apis", group, version] => (group.to_owned(), version.to_owned()),
+            _ => return empty_or_missing(path),
+        };
+        if !kinds.iter().any(|k| k.group() == group && *k.resource.version == *version) {
+            return missing();
+        }
+        let body = self.document(server, cluster, path, |kinds| {
+            let mine = kinds.iter().filter(|k| k.group() == group && *k.resource.version == *version);
+            let resources: Vec<_> = mine.map(|k| described(k)).collect();
+            crate::codec::openapi::v3(&group, &version, &resources)
+        });
+        with_etag(respond::build(200, "application/json", body.clone().into()), &body)
+    }
+
+    fn document(&self, server: &Server, cluster: &str, name: &str, make: impl Fn(&[Arc<Kind>]) -> Value) -> Bytes {
+        let generation = server.kinds.workspace(cluster).map_or(0, |w| w.generation);
+        let key = (cluster.to_owned(), generation, name.to_owned());
+        if let Some(found) = self.made.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return found.clone();
+        }
+        let body = Bytes::from(serde_json::to_vec(&make(&server.kinds.all(cluster))).unwrap_or_default());
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.retain(|(c, g, _), _| c != cluster || *g == generation);
+        made.insert(key, body.clone());
+        body
+    }
+}
+
+fn described(kind: &Kind) -> crate::codec::openapi::OpenApiResource<'_> {
+    let schema = kind.custom.as_ref().and_then(|c| Some(c.definition.openapi_schema(c.version()?)));
+    crate::codec::openapi::OpenApiResource { resource: &kind.resource, schema }
+}
+
+fn with_etag(mut response: Response<Body>, body: &[u8]) -> Response<Body> {
+    let tag = format!("\"{:016X}\"", hash(&String::from_utf8_lossy(body), 0));
+    if let Ok(value) = HeaderValue::from_str(&tag) {
+        response.headers_mut().insert(ETAG, value);
+    }
+    response
+}
+
+/// The small documents of the index that list no resources.
+fn empty_or_missing(path: &str) -> Response<Body> {
+    let known = matches!(path, "api" | "apis" | "version" | ".well-known/openid-configuration" | "openid/v1/jwks")
+        || path.strip_prefix("apis/").is_some_and(|group| api::catalogue::builtin().iter().any(|r| *r.group == *group));
+    if !known {
+        return missing();
+    }
+    let document = json!({"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "unversioned"}, "paths": {}});
+    respond::build(200, "application/json", serde_json::to_vec(&document).unwrap_or_default().into())
+}
+
+fn missing() -> Response<Body> {
+    let mut response = respond::build(404, "text/plain", Body::empty());
+    response.headers_mut().remove(http::header::CONTENT_TYPE);
+    response
+}
+
+fn hash(text: &str, seed: u64) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325 ^ seed, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+}

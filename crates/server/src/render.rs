@@ -1,0 +1,365 @@
+//! Objects, lists and events in the form that a client asked for.
+
+use std::sync::{Arc, OnceLock};
+
+use api::{
+    convert, schema,
+    status::{Result, Status},
+    table::{IncludeObject, Printer},
+};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use store::Revision;
+
+use crate::{
+    body::Body,
+    clock, codec as proto,
+    kinds::Kind,
+    negotiate::{Accept, Format, Shape},
+    object::{self, Object},
+    reply::List,
+    request::Query,
+    types,
+    verbs::watch::bookmark_object,
+};
+
+/// Bodies are made in pieces of about this size while the client reads.
+const PIECE: usize = 256 << 10;
+
+/// Brings a value from the stored version to the kind's own, or back.
+pub fn convert_value(kind: &Kind, value: &mut Value, to_stored: bool) -> Result<(), String> {
+    if let Some(custom) = &kind.custom {
+        let definition = &custom.definition;
+        if !to_stored {
+            definition.storage_version().default(value);
+        }
+        definition.relabel(value, if to_stored { &kind.stored_version } else { &kind.resource.version });
+        return Ok(());
+    }
+    if !kind.is_converted() {
+        return Ok(());
+    }
+    let own = (kind.group(), &*kind.resource.version);
+    let stored = (kind.stored_group.as_str(), kind.stored_version.as_str());
+    let (from, to) = if to_stored { (own, stored) } else { (stored, own) };
+    convert::convert(kind.name(), from, to, value)
+}
+
+/// The object's JSON in the kind's version. Nearly always these are the stored bytes themselves.
+pub fn json(kind: &Kind, object: &Object) -> Bytes {
+    let as_stored = match &kind.custom {
+        None => !kind.is_converted(),
+        Some(custom) => object.revision > custom.since && starts_with_version(kind, &object.json),
+    };
+    if as_stored {
+        return object.json.clone();
+    }
+    let mut value = object.value();
+    if let Err(error) = convert_value(kind, &mut value, false) {
+        tracing::error!(%error, key = %object.key, "a stored object cannot be converted");
+        return object.json.clone();
+    }
+    object::with_revision(&object::encode(&value), object.revision)
+}
+
+fn starts_with_version(kind: &Kind, json: &[u8]) -> bool {
+    let prefix = format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",", kind.name(), kind.api_version);
+    json.starts_with(prefix.as_bytes())
+}
+
+/// The object in the kind's version, with its revision as bytes show it.
+fn in_version(kind: &Kind, object: &Object) -> Object {
+    Object { key: object.key.clone(), json: json(kind, object), created: object.created, revision: object.revision }
+}
+
+pub fn include_object(query: &Query) -> Result<IncludeObject> {
+    IncludeObject::parse(query.get("includeObject"))
+}
+
+/// One object.
+pub fn object(kind: &Kind, accept: Accept, include: IncludeObject, object: &Object) -> Result<Bytes> {
+    match (accept.shape, accept.format) {
+        (Shape::Object, Format::Json) => Ok(json(kind, object)),
+        (Shape::Object, Format::Protobuf) => Ok(protobuf(kind, object).into()),
+        (Shape::Object, Format::Yaml) => yaml(&in_version(kind, object).value()),
+        (Shape::Partial, _) => value(&partial(object), accept.format),
+        (Shape::PartialList, _) => Err(Status::not_acceptable(
+            "you requested PartialObjectMetadataList, but the requested object is not a list (*runtime.Unknown)",
+        )),
+        (Shape::Table, format) => {
+            let table = table_of(kind, include, std::iter::once(object), revision_only(object.revision), true);
+            value(&table, format)
+        }
+    }
+}
+
+/// Any value of a built-in kind, such as a Status or a Scale.
+pub fn value(value: &Value, format: Format) -> Result<Bytes> {
+    match format {
+        Format::Json => Ok(serde_json::to_vec(value).unwrap_or_default().into()),
+        Format::Yaml => yaml(value),
+        Format::Protobuf => {
+            let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
+            let (api_version, kind) = (text("apiVersion"), text("kind"));
+            let (group, version) = api::catalogue::split_api_version(&api_version);
+            let ty = types::find(group, version, &kind)
+                .ok_or_else(|| Status::not_acceptable(format!("{kind} has no protobuf form")))?;
+            let raw = proto::encode(schema::builtin(), ty, value);
+            Ok(proto::wrap(&api_version, &kind, &raw).into())
+        }
+    }
+}
+
+fn yaml(value: &Value) -> Result<Bytes> {
+    yaml_serde::to_string(value).map(|text| text.into_bytes().into()).map_err(Status::internal)
+}
+
+/// Wrapped in its envelope.
+fn protobuf(kind: &Kind, object: &Object) -> Vec<u8> {
+    proto::wrap(&kind.api_version, kind.name(), &raw_protobuf(kind, object))
+}
+
+fn raw_protobuf(kind: &Kind, object: &Object) -> Vec<u8> {
+    let mut raw = Vec::with_capacity(object.json.len());
+    if let Some(ty) = kind.resource.ty
+        && let Err(error) = proto::encode_json(schema::builtin(), ty, &json(kind, object), &mut raw)
+    {
+        tracing::error!(%error, key = %object.key, "a stored object has no protobuf form");
+    }
+    raw
+}
+
+fn partial(object: &Object) -> Value {
+    let metadata: Value = serde_json::from_slice(object.metadata()).unwrap_or_default();
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+}
+
+/// How a kind is printed: by upstream's code, by a definition's columns, or by name and age.
+fn printer(kind: &Kind) -> Printer {
+    match kind.custom.as_ref().and_then(|c| c.version()) {
+        Some(version) => Printer::custom(&version.printer_columns.clone().into()),
+        None => Printer::built_in(kind.group(), &kind.resource.version, kind.plural()),
+    }
+}
+
+/// A Table over objects. Columns are left out of later events of a watch.
+fn table_of<'a>(
+    kind: &Kind,
+    include: IncludeObject,
+    objects: impl Iterator<Item = &'a Object>,
+    metadata: Value,
+    with_columns: bool,
+) -> Value {
+    let now = clock::unix();
+    let printer = printer(kind);
+    let rows = objects.map(|o| printer.row(in_version(kind, o).value(), include, now)).collect();
+    printer.document(metadata, rows, with_columns)
+}
+
+fn revision_only(revision: Revision) -> Value {
+    json!({"resourceVersion": revision.to_string()})
+}
+
+fn list_metadata(list: &List, metadata: &mut Value) {
+    metadata["resourceVersion"] = list.revision.to_string().into();
+    if let Some(next) = &list.next {
+        metadata["continue"] = next.as_str().into();
+    }
+    if let Some(remaining) = list.remaining {
+        metadata["remainingItemCount"] = remaining.into();
+    }
+}
+
+/// A list, made piece by piece where that is possible.
+pub fn list(kind: &Arc<Kind>, accept: Accept, include: IncludeObject, list: List) -> Result<Body> {
+    match (accept.shape, accept.format) {
+        (Shape::Object, Format::Json) => Ok(json_list(kind.clone(), list)),
+        (Shape::Object, Format::Protobuf) => Ok(protobuf_list(kind, &list)),
+        (Shape::Object, Format::Yaml) => {
+            let mut metadata = json!({});
+            list_metadata(&list, &mut metadata);
+            let items: Vec<Value> = list
+                .items
+                .iter()
+                .map(|o| {
+                    let mut value = in_version(kind, o).value();
+                    if kind.custom.is_none()
+                        && let Some(map) = value.as_object_mut()
+                    {
+                        map.remove("kind");
+                        map.remove("apiVersion");
+                    }
+                    value
+                })
+                .collect();
+            let list =
+                json!({"kind": kind.list_kind(), "apiVersion": kind.api_version, "metadata": metadata, "items": items});
+            yaml(&list).map(Body::from)
+        }
+        (Shape::PartialList | Shape::Partial, format) => {
+            if accept.shape == Shape::Partial {
+                return Err(Status::not_acceptable(
+                    "you requested PartialObjectMetadata, but the requested object is a list (*runtime.Unknown)",
+                ));
+            }
+            let mut metadata = json!({});
+            list_metadata(&list, &mut metadata);
+            let items: Vec<Value> = list.items.iter().map(|o| partial(o)).collect();
+            let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
+                "metadata": metadata, "items": items});
+            value(&list, format).map(Body::from)
+        }
+        (Shape::Table, format) => {
+            let mut metadata = json!({});
+            list_metadata(&list, &mut metadata);
+            let table = table_of(kind, include, list.items.iter().map(|o| &**o), metadata, true);
+            value(&table, format).map(Body::from)
+        }
+    }
+}
+
+fn json_list(kind: Arc<Kind>, list: List) -> Body {
+    let mut metadata = json!({});
+    list_metadata(&list, &mut metadata);
+    let mut head = Vec::with_capacity(256);
+    head.extend_from_slice(b"{\"kind\":");
+    object::write_json(&mut head, &kind.list_kind());
+    head.extend_from_slice(b",\"apiVersion\":");
+    object::write_json(&mut head, &kind.api_version);
+    head.extend_from_slice(b",\"metadata\":");
+    object::write_json(&mut head, &metadata);
+    head.extend_from_slice(b",\"items\":[");
+    let mut items = list.items.into_iter();
+    let mut next = Some(head);
+    let mut first = true;
+    let pieces = std::iter::from_fn(move || {
+        let mut out = next.take()?;
+        if items.len() > 0 {
+            out.reserve(PIECE.min(items.len() * 1024));
+        }
+        while out.len() < PIECE {
+            let Some(object) = items.next() else {
+                out.extend_from_slice(b"]}");
+                return Some(Bytes::from(out));
+            };
+            if !first {
+                out.push(b',');
+            }
+            first = false;
+            write_item(&mut out, &kind, &object);
+        }
+        next = Some(Vec::new());
+        Some(out.into())
+    });
+    let mut pieces = pieces.peekable();
+    let first = pieces.next().unwrap_or_default();
+    if pieces.peek().is_none() {
+        return first.into();
+    }
+    Body::stream(futures::stream::iter(std::iter::once(first).chain(pieces)))
+}
+
+/// Items of built-in lists carry no kind and no apiVersion; those of custom ones do.
+fn write_item(out: &mut Vec<u8>, kind: &Kind, object: &Object) {
+    if kind.custom.is_some() {
+        out.extend_from_slice(&json(kind, object));
+    } else if kind.is_converted() {
+        out.push(b'{');
+        out.extend_from_slice(in_version(kind, object).bare());
+    } else {
+        out.push(b'{');
+        out.extend_from_slice(object.bare());
+    }
+}
+
+fn protobuf_list(kind: &Arc<Kind>, list: &List) -> Body {
+    let mut metadata = json!({});
+    list_metadata(list, &mut metadata);
+    let items = list.items.iter().map(|o| raw_protobuf(kind, o));
+    let raw = proto::encode_list(&metadata, items);
+    proto::wrap(&kind.api_version, &kind.list_kind(), &raw).into()
+}
+
+/// Writes watch events in one client's form.
+pub struct EventWriter {
+    accept: Accept,
+    include: IncludeObject,
+    columns_sent: bool,
+}
+
+impl EventWriter {
+    pub fn new(accept: Accept, include: IncludeObject) -> Self {
+        Self { accept, include, columns_sent: false }
+    }
+
+    /// `shared` keeps the protobuf form for the next watcher of the same change.
+    pub fn write(
+        &mut self,
+        out: &mut Vec<u8>,
+        kind: &Kind,
+        event: &str,
+        object: &Object,
+        shared: Option<&OnceLock<Bytes>>,
+    ) {
+        match (self.accept.shape, self.accept.format) {
+            (Shape::Object, Format::Json | Format::Yaml) => json_event(out, event, &json(kind, object)),
+            (Shape::Object, Format::Protobuf) => {
+                let encoded = || Bytes::from(protobuf(kind, object));
+                let bytes = match shared.filter(|_| !kind.is_converted()) {
+                    Some(shared) => shared.get_or_init(encoded).clone(),
+                    None => encoded(),
+                };
+                proto::write_event(out, event, &bytes);
+            }
+            (Shape::Partial | Shape::PartialList, _) => self.value(out, event, &partial(object)),
+            (Shape::Table, _) => {
+                let with_columns = !std::mem::replace(&mut self.columns_sent, true);
+                let metadata = revision_only(object.revision);
+                let table = table_of(kind, self.include, std::iter::once(object), metadata, with_columns);
+                self.value(out, event, &table);
+            }
+        }
+    }
+
+    pub fn bookmark(&mut self, out: &mut Vec<u8>, kind: &Kind, revision: Revision, initial_end: bool) {
+        let mut object = bookmark_object(kind, revision, initial_end);
+        match self.accept.shape {
+            Shape::Object => {}
+            Shape::Partial | Shape::PartialList => {
+                object["kind"] = "PartialObjectMetadata".into();
+                object["apiVersion"] = "meta.k8s.io/v1".into();
+            }
+            Shape::Table => {
+                let with_columns = !std::mem::replace(&mut self.columns_sent, true);
+                object["kind"] = "PartialObjectMetadata".into();
+                object["apiVersion"] = "meta.k8s.io/v1".into();
+                let rows = vec![json!({"cells": [], "object": object})];
+                object = printer(kind).document(revision_only(revision), rows, with_columns);
+            }
+        }
+        self.value(out, "BOOKMARK", &object);
+    }
+
+    pub fn error(&mut self, out: &mut Vec<u8>, status: &Status) {
+        self.value(out, "ERROR", &status.to_value());
+    }
+
+    fn value(&self, out: &mut Vec<u8>, event: &str, object: &Value) {
+        if self.accept.format == Format::Protobuf
+            && let Ok(bytes) = value(object, Format::Protobuf)
+        {
+            proto::write_event(out, event, &bytes);
+            return;
+        }
+        json_event(out, event, &serde_json::to_vec(object).unwrap_or_default());
+    }
+}
+
+fn json_event(out: &mut Vec<u8>, event: &str, object: &[u8]) {
+    out.reserve(object.len() + 40);
+    out.extend_from_slice(b"{\"type\":\"");
+    out.extend_from_slice(event.as_bytes());
+    out.extend_from_slice(b"\",\"object\":");
+    out.extend_from_slice(object);
+    out.extend_from_slice(b"}\n");
+}

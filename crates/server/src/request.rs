@@ -1,0 +1,298 @@
+//! What a request asks for, read off its method, path and query, as upstream's RequestInfo does it. Pure.
+
+use api::status::{Result, Status};
+use http::Method;
+
+/// Where a path leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// The workspace: `root` unless the path begins with `/clusters/<path>`.
+    pub cluster: String,
+    pub route: Route,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// `/api/…` or `/apis/<group>/<version>/…` down to a resource.
+    Resource(Target),
+    /// `/apis/<group>/<version>` and above; `group` is empty for core. Missing parts are empty.
+    Discovery { core: bool, group: String, version: String },
+    /// Anything else, without the cluster part: `/healthz`, `/openapi/v3`, …
+    Other(String),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Target {
+    pub group: String,
+    pub version: String,
+    pub resource: String,
+    /// Empty for cluster-scoped resources and for requests over all namespaces.
+    pub namespace: String,
+    pub name: String,
+    pub subresource: String,
+    /// Parts behind the subresource (`proxy/…`).
+    pub rest: Vec<String>,
+    /// The old `/watch/` form of the path.
+    pub watch: bool,
+}
+
+pub const ROOT: &str = "root";
+
+impl Path {
+    pub fn parse(path: &str) -> Result<Self> {
+        let segments = segments(path)?;
+        let mut parts: &[String] = &segments;
+        let mut cluster = ROOT.to_owned();
+        if let [first, name, rest @ ..] = parts
+            && first == "clusters"
+        {
+            if !is_cluster(name) {
+                return Err(Status::bad_request(format!(
+                    "\"{name}\" is not a workspace path: expected something like root:org:team"
+                )));
+            }
+            cluster.clone_from(name);
+            parts = rest;
+        }
+        let route = match parts {
+            [api, rest @ ..] if api == "api" => route_in(rest, true),
+            [apis, rest @ ..] if apis == "apis" => route_in(rest, false),
+            rest => Route::Other(format!("/{}", rest.join("/"))),
+        };
+        Ok(Self { cluster, route })
+    }
+}
+
+/// Splits and decodes a path. Nothing that could lead elsewhere is let through.
+fn segments(path: &str) -> Result<Vec<String>> {
+    let trimmed = path.strip_prefix('/').unwrap_or(path);
+    let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
+    if trimmed.is_empty() {
+        return Ok(Vec::new());
+    }
+    trimmed
+        .split('/')
+        .map(|raw| {
+            let text = percent_decode(raw).ok_or_else(|| {
+                Status::bad_request("the path is not valid: it holds a broken %-sequence or bytes that are not UTF-8")
+            })?;
+            if text.is_empty() || text == "." || text == ".." || text.contains(['/', '%', '\0']) {
+                let what =
+                    "the path is not valid: its segments may not be empty, \".\", \"..\", or hold \"/\" or \"%\"";
+                return Err(Status::bad_request(what));
+            }
+            Ok(text)
+        })
+        .collect()
+}
+
+pub fn percent_decode(text: &str) -> Option<String> {
+    if !text.contains('%') {
+        return Some(text.to_owned());
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        let high = char::from(bytes.next()?).to_digit(16)?;
+        let low = char::from(bytes.next()?).to_digit(16)?;
+        out.push((high * 16 + low) as u8);
+    }
+    String::from_utf8(out).ok()
+}
+
+fn is_cluster(name: &str) -> bool {
+    let part = |p: &str| !p.is_empty() && p.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+    name == "*" || (name.len() <= 512 && name.split(':').all(part))
+}
+
+fn route_in(parts: &[String], core: bool) -> Route {
+    let (group, rest) = match (core, parts) {
+        (true, rest) => (String::new(), rest),
+        (false, [group, rest @ ..]) => (group.clone(), rest),
+        (false, []) => return Route::Discovery { core, group: String::new(), version: String::new() },
+    };
+    let [version, rest @ ..] = rest else {
+        return Route::Discovery { core, group, version: String::new() };
+    };
+    if rest.is_empty() {
+        return Route::Discovery { core, group, version: version.clone() };
+    }
+    let mut target = Target { group, version: version.clone(), ..Target::default() };
+    let mut rest = rest;
+    if rest.len() > 1 && rest[0] == "watch" {
+        target.watch = true;
+        rest = &rest[1..];
+    }
+    // Namespaces are a resource of their own: `namespaces/x` is one, and so are its subresources.
+    let rest = match rest {
+        [namespaces, name, tail @ ..] if namespaces == "namespaces" && is_in_namespace(tail) => {
+            target.namespace.clone_from(name);
+            tail
+        }
+        all => all,
+    };
+    let mut rest = rest.iter();
+    target.resource = rest.next().cloned().unwrap_or_default();
+    target.name = rest.next().cloned().unwrap_or_default();
+    target.subresource = rest.next().cloned().unwrap_or_default();
+    target.rest = rest.cloned().collect();
+    Route::Resource(target)
+}
+
+fn is_in_namespace(tail: &[String]) -> bool {
+    match tail {
+        [] => false,
+        [one] => one != "status" && one != "finalize",
+        _ => true,
+    }
+}
+
+/// The query, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub fn parse(query: Option<&str>) -> Self {
+        let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+        let decode = |text: &str| percent_decode(&text.replace('+', " ")).unwrap_or_else(|| text.to_owned());
+        Self(
+            pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(k, v)| (decode(k), decode(v))).collect(),
+        )
+    }
+
+    /// The first value of that name; empty if there is none.
+    pub fn get(&self, name: &str) -> &str {
+        self.0.iter().find(|(k, _)| k == name).map_or("", |(_, v)| v)
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(k, _)| k == name)
+    }
+
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(k, _)| k == name).map(|(_, v)| v.as_str())
+    }
+
+    /// As upstream reads booleans in queries: present and neither `false` nor `0` is true.
+    pub fn flag(&self, name: &str) -> bool {
+        self.has(name) && !matches!(self.get(name).to_ascii_lowercase().as_str(), "false" | "0")
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    Get,
+    List,
+    Watch,
+    Create,
+    Update,
+    Patch,
+    Delete,
+    DeleteCollection,
+}
+
+impl Verb {
+    /// `None` for a method that no resource takes.
+    pub fn of(method: &Method, target: &Target, query: &Query) -> Option<Self> {
+        let named = !target.name.is_empty();
+        Some(match method.as_str() {
+            "GET" | "HEAD" if target.watch => Self::Watch,
+            "GET" | "HEAD" if named => Self::Get,
+            "GET" | "HEAD" if query.flag("watch") => Self::Watch,
+            "GET" | "HEAD" => Self::List,
+            "POST" => Self::Create,
+            "PUT" => Self::Update,
+            "PATCH" => Self::Patch,
+            "DELETE" if named => Self::Delete,
+            "DELETE" => Self::DeleteCollection,
+            _ => return None,
+        })
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(path: &str) -> Target {
+        match Path::parse(path).unwrap().route {
+            Route::Resource(target) => target,
+            other => panic!("{path}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn paths_lead_where_upstream_says() {
+        for (path, want) in [
+            ("/api/v1/pods", "|v1||pods||"),
+            ("/api/v1/namespaces", "|v1||namespaces||"),
+            ("/api/v1/namespaces/a", "|v1||namespaces|a|"),
+            ("/api/v1/namespaces/a/status", "|v1||namespaces|a|status"),
+            ("/api/v1/namespaces/a/finalize", "|v1||namespaces|a|finalize"),
+            ("/api/v1/namespaces/a/pods", "|v1|a|pods||"),
+            ("/api/v1/namespaces/a/pods/b/log", "|v1|a|pods|b|log"),
+            ("/apis/apps/v1/namespaces/a/deployments/d/scale", "apps|v1|a|deployments|d|scale"),
+            (
+                "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node",
+                "rbac.authorization.k8s.io|v1||clusterroles|system:node|",
+            ),
+        ] {
+            let t = target(path);
+            let got = [t.group, t.version, t.namespace, t.resource, t.name, t.subresource].join("|");
+            assert_eq!(got, want, "{path}");
+        }
+        let watch = target("/api/v1/watch/namespaces/a/pods/b");
+        assert!(watch.watch && watch.name == "b" && watch.namespace == "a");
+    }
+
+    #[test]
+    fn clusters_come_first() {
+        let path = Path::parse("/clusters/root:org:team/api/v1/pods").unwrap();
+        assert_eq!(path.cluster, "root:org:team");
+        assert_eq!(Path::parse("/api/v1/pods").unwrap().cluster, "root");
+        for bad in ["/clusters/a..b/api", "/clusters/Root/api", "/clusters/root:/api"] {
+            assert!(Path::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn tricks_are_refused() {
+        for bad in [
+            "/api/v1/namespaces/../secrets",
+            "/api/v1/namespaces/a%2fb/secrets",
+            "/api/v1//pods",
+            "/api/v1/namespaces/%2e%2e/pods",
+            "/api/v1/pods/%zz",
+            "/api/v1/pods/%ff",
+            "/api/v1/pods/a%00b",
+            "/clusters/root/../x/api/v1/pods",
+        ] {
+            assert!(Path::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn query_values() {
+        let query = Query::parse(Some("watch=1&labelSelector=a%3Db%2Cc&x=a+b&flag&dryRun=All&off=false"));
+        assert!(query.flag("watch") && query.flag("flag") && !query.flag("off") && !query.flag("none"));
+        assert_eq!(query.get("labelSelector"), "a=b,c");
+        assert_eq!(query.get("x"), "a b");
+    }
+}

@@ -1,0 +1,87 @@
+//! Binding: gives a pod its node, once.
+
+use std::sync::Arc;
+
+use api::status::{Result, Status};
+use serde_json::Value;
+
+use crate::{
+    call::Call,
+    clock,
+    reply::Reply,
+    request::Target,
+    verbs::{update, write},
+};
+
+pub async fn bind(call: &Call, pod: &str) -> Result<Reply> {
+    let binding = write::receive_as(call, "v1", "Binding")?.value;
+    bind_to(call, pod, binding).await
+}
+
+/// Through `/bindings`: the object names the pod.
+pub async fn bind_named(call: &Call) -> Result<Reply> {
+    let binding = write::receive_as(call, "v1", "Binding")?.value;
+    let pod = binding["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    if pod.is_empty() {
+        return Err(Status::bad_request("the name of the pod to bind is missing: set metadata.name"));
+    }
+    bind_to(call, &pod, binding).await
+}
+
+async fn bind_to(call: &Call, pod: &str, binding: Value) -> Result<Reply> {
+    let errors = check(&binding);
+    if !errors.is_empty() {
+        return Err(Status::new(500, "", api::field::FieldError::join(&errors)));
+    }
+    let name = binding["metadata"]["name"].as_str().unwrap_or_default();
+    if !name.is_empty() && name != pod {
+        return Err(Status::bad_request("name in URL does not match name in Binding object"));
+    }
+    let pods = on_pod(call, pod, "binding")?;
+    let now = clock::now();
+    update::change(&pods, |old| {
+        let mut value = old.value();
+        api::strategy::bind(&mut value, &binding, api::strategy::Now { rfc3339: &now })
+            .map_err(|why| Status::conflict("", "pods/binding", pod, &why))?;
+        Ok(value)
+    })
+    .await?;
+    Ok(Reply::success(201))
+}
+
+fn check(binding: &Value) -> Vec<api::field::FieldError> {
+    use api::field::FieldError;
+    let target = &binding["target"];
+    let mut errors = Vec::new();
+    if let Some(kind) = target["kind"].as_str().filter(|k| !k.is_empty() && *k != "Node") {
+        errors.push(FieldError::not_supported("target.kind", &kind.into(), &["Node", "<empty>"]));
+    }
+    if target["name"].as_str().unwrap_or_default().is_empty() {
+        errors.push(FieldError::required("target.name", ""));
+    }
+    errors
+}
+
+/// The same call, aimed at a pod.
+pub fn on_pod(call: &Call, pod: &str, subresource: &str) -> Result<Call> {
+    let kind = call.server.kinds.find(&call.cluster, "", "v1", "pods").ok_or_else(Status::no_such_path)?;
+    Ok(Call {
+        server: Arc::clone(&call.server),
+        cluster: call.cluster.clone(),
+        kind,
+        target: Target {
+            version: "v1".into(),
+            resource: "pods".into(),
+            namespace: call.target.namespace.clone(),
+            name: pod.to_owned(),
+            subresource: subresource.to_owned(),
+            ..Target::default()
+        },
+        query: call.query.clone(),
+        accept: call.accept,
+        headers: call.headers.clone(),
+        user: call.user.clone(),
+        body: bytes::Bytes::new(),
+        warnings: Default::default(),
+    })
+}

@@ -1,0 +1,36 @@
+//! TokenRequest: a short-lived token for a ServiceAccount.
+
+use api::status::Result;
+use serde_json::Value;
+
+use crate::{
+    call::Call,
+    clock,
+    identity::token_request::{self, Objects},
+    reply::Reply,
+    types,
+    verbs::write,
+};
+
+pub async fn request(call: &Call) -> Result<Reply> {
+    call.check_write_options("CreateOptions")?;
+    let mut request = write::receive_as(call, "authentication.k8s.io/v1", "TokenRequest")?.value;
+    if let Some(ty) = types::find("authentication.k8s.io", "v1", "TokenRequest") {
+        api::decode::conform(api::schema::builtin(), ty, &mut request).map_err(api::status::Status::bad_request)?;
+    }
+    api::defaults::apply("authentication.k8s.io", "v1", "TokenRequest", &mut request);
+    let (namespace, name) = (&call.target.namespace, &call.target.name);
+    let tokens = call.server.identity.tokens();
+    let objects = InWorkspace(call);
+    let value = token_request::answer(&request, &call.cluster, namespace, name, &objects, tokens, clock::unix())?;
+    Ok(Reply::Value { code: 201, value })
+}
+
+struct InWorkspace<'a>(&'a Call);
+
+impl Objects for InWorkspace<'_> {
+    fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
+        let key = format!("{}/{namespace}/{name}", self.0.cluster);
+        Some(self.0.server.cache.get(&format!("core/{resource}"), &key)?.value())
+    }
+}

@@ -1,0 +1,125 @@
+//! Create an object.
+
+use std::sync::Arc;
+
+use api::{
+    names,
+    status::{Result, Status},
+    strategy,
+};
+use serde_json::{Value, json};
+
+use super::write::{self, Written};
+use crate::{admission, call::Call, clock, object, object::Object, reply::Reply};
+
+/// How often a generated name that is taken is made anew.
+const TRIES: usize = 8;
+
+pub async fn create(call: &Call) -> Result<Reply> {
+    call.check_write_options("CreateOptions")?;
+    let received = write::receive(call)?;
+    let mut value = write::admit_as(call, received)?;
+    place(call, &mut value)?;
+    if value["metadata"]["resourceVersion"].as_str().is_some_and(|v| !v.is_empty()) {
+        return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
+    }
+    insert(call, value).await.map(Reply::created)
+}
+
+/// An object belongs where the path says.
+pub fn place(call: &Call, value: &mut Value) -> Result<()> {
+    let wanted = call.target.namespace.as_str();
+    let metadata = metadata(value);
+    let got = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
+    if call.kind.resource.namespaced {
+        if got.is_empty() {
+            metadata.insert("namespace".into(), wanted.into());
+        } else if got != wanted {
+            let what = format!("the namespace of the provided object does not match the namespace sent on the request");
+            return Err(Status::bad_request(what));
+        }
+    } else if !got.is_empty() {
+        return Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    Ok(())
+}
+
+/// The metadata map, made if it is not there.
+pub fn metadata(value: &mut Value) -> &mut serde_json::Map<String, Value> {
+    if !value["metadata"].is_object() {
+        value["metadata"] = json!({});
+    }
+    match &mut value["metadata"] {
+        Value::Object(map) => map,
+        _ => unreachable!("it was just made an object"),
+    }
+}
+
+/// Everything behind decoding: admission, preparation, validation, commit. Also how an update creates.
+pub async fn insert(call: &Call, mut value: Value) -> Result<Arc<Object>> {
+    write::track(call, None, &mut value);
+    insert_tracked(call, value).await
+}
+
+/// The same for an object whose managedFields are already right, as apply leaves them.
+pub async fn insert_tracked(call: &Call, mut value: Value) -> Result<Arc<Object>> {
+    let generate = {
+        let metadata = metadata(&mut value);
+        for field in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "uid"] {
+            metadata.remove(field);
+        }
+        metadata.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
+        metadata.insert("creationTimestamp".into(), clock::now().into());
+        let text = |field: &str| metadata.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        Some(text("generateName")).filter(|base| text("name").is_empty() && !base.is_empty())
+    };
+    admission::namespace(call, &value)?;
+    admission::create(call, &mut value)?;
+    write::to_stored(&call.kind, &mut value)?;
+    match call.kind.custom.as_ref() {
+        Some(custom) => {
+            strategy::prepare_create_custom(custom.version().is_some_and(|v| v.subresources.status), &mut value)
+        }
+        None if call.kind.is_definition() => {
+            strategy::prepare_create(&call.kind.resource, &mut value, strategy::Now { rfc3339: &clock::now() });
+            api::crd::prepare(&mut value, None);
+        }
+        None => strategy::prepare_create(&call.kind.resource, &mut value, strategy::Now { rfc3339: &clock::now() }),
+    }
+    for attempt in 1.. {
+        if let Some(base) = &generate {
+            let name = names::generate(base, |n| rand::random_range(0..n));
+            metadata(&mut value).insert("name".into(), name.into());
+        }
+        write::validate_create(&call.kind, &value)?;
+        write::warn_about(call, &value, None);
+        let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let key = call.kind.key(&call.cluster, &call.target.namespace, &name);
+        let taken = || Status::already_exists(call.kind.group(), call.kind.plural(), &name);
+        let mut final_value = value.clone();
+        let beside = admission::allocate(call, &mut final_value)?;
+        if call.dry_run() {
+            if call.server.cache.get(&call.kind.collection, &key).is_some() {
+                return Err(taken());
+            }
+            return Ok(Arc::new(write::shown(&key, &object::encode(&final_value), 0, 0)));
+        }
+        match write::put(call, &key, &final_value, 0, 0, beside).await? {
+            Written::Done(object) => return Ok(object),
+            Written::Conflict if call.server.cache.get(&call.kind.collection, &key).is_none() && attempt < TRIES => {}
+            Written::Conflict if generate.is_some() && attempt < TRIES => {}
+            Written::Conflict if generate.is_some() => {
+                return Err(Status::new(
+                    409,
+                    "AlreadyExists",
+                    format!("{}; a unique name could not be generated, please try again", taken().message),
+                )
+                .about(call.kind.group(), call.kind.plural(), &name));
+            }
+            Written::Conflict => return Err(taken()),
+        }
+    }
+    Err(Status::internal("no attempt was made"))
+}

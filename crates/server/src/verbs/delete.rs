@@ -1,0 +1,332 @@
+//! Delete one object or a collection: at once, gracefully, or when the last finalizer lets go.
+
+use std::sync::Arc;
+
+use api::{
+    field::FieldError,
+    status::{Result, Status},
+    strategy,
+};
+use serde_json::{Value, json};
+
+use super::{
+    create::metadata,
+    get::reach,
+    selection::Selection,
+    write::{self, Beside, Written},
+};
+use crate::{
+    admission,
+    call::Call,
+    clock, object,
+    object::Object,
+    reply::{List, Reply},
+};
+
+const TRIES: usize = 30;
+
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    grace: Option<i64>,
+    uid: Option<String>,
+    version: Option<String>,
+    /// `Background`, `Foreground`, `Orphan`.
+    propagation: Option<String>,
+    dry_run: bool,
+}
+
+pub async fn delete(call: &Call) -> Result<Reply> {
+    let options = Options::read(call)?;
+    reach(call, 0).await?;
+    match remove(call, &call.key(), &call.target.name, &options).await? {
+        Removed::Gone(object) if returns_object(call) => Ok(Reply::ok(object)),
+        Removed::Gone(object) => Ok(Reply::deleted(&call.kind, &object)),
+        Removed::Marked(object) => Ok(Reply::ok(object)),
+    }
+}
+
+pub async fn delete_collection(call: &Call) -> Result<Reply> {
+    let options = Options::read(call)?;
+    let selection = Selection::of(call)?;
+    reach(call, 0).await?;
+    let snapshot = call.snapshot();
+    let found: Vec<_> =
+        snapshot.items.range(selection.prefix(), "").filter(|o| selection.matches(&call.kind, o)).cloned().collect();
+    let mut items = Vec::with_capacity(found.len());
+    for object in found {
+        let name = object.name().to_owned();
+        match remove(call, &object.key, &name, &options).await {
+            Ok(Removed::Gone(_)) => items.push(object),
+            Ok(Removed::Marked(marked)) => items.push(marked),
+            // Somebody else deleted it in the meantime: that is what was wanted.
+            Err(status) if status.code == 404 => {}
+            Err(status) => return Err(status),
+        }
+    }
+    let revision = call.server.cache.revision();
+    Ok(Reply::List(List { items, revision, next: None, remaining: None }))
+}
+
+pub enum Removed {
+    Gone(Arc<Object>),
+    /// It waits for its grace period or its finalizers.
+    Marked(Arc<Object>),
+}
+
+/// Deletes, or marks for deletion, the object at `key`.
+pub async fn remove(call: &Call, key: &str, name: &str, options: &Options) -> Result<Removed> {
+    let kind = &call.kind;
+    for _ in 0..TRIES {
+        let old = call
+            .server
+            .cache
+            .get(&kind.collection, key)
+            .ok_or_else(|| Status::not_found(kind.group(), kind.plural(), name))?;
+        let value = old.value();
+        options.check(call, name, &value)?;
+        admission::delete(call, &value)?;
+        let mut new = value.clone();
+        let pending = mark(call, &mut new, options);
+        let dry_run = options.dry_run || call.dry_run();
+        if pending {
+            if new == value {
+                return Ok(Removed::Marked(old));
+            }
+            if dry_run {
+                return Ok(Removed::Marked(Arc::new(write::shown(
+                    key,
+                    &object::encode(&new),
+                    old.created,
+                    old.revision,
+                ))));
+            }
+            if let Written::Done(object) =
+                write::put(call, key, &new, old.revision, old.created, Beside::default()).await?
+            {
+                return Ok(Removed::Marked(object));
+            }
+        } else {
+            let gone = |revision| Arc::new(write::shown(key, &object::encode(&new), old.created, revision));
+            if dry_run {
+                return Ok(Removed::Gone(gone(old.revision)));
+            }
+            let released = admission::release(call, &value);
+            if write::remove(call, key, old.revision, released).await?.is_some() {
+                return Ok(Removed::Gone(gone(old.revision)));
+            }
+        }
+    }
+    Err(Status::modified(kind.group(), kind.plural(), name))
+}
+
+/// Puts the marks of deletion on an object. True if it has to wait for something, false if it can go now.
+fn mark(call: &Call, value: &mut Value, options: &Options) -> bool {
+    let kind = &call.kind;
+    let already = value["metadata"]["deletionTimestamp"].is_string();
+    let default_grace =
+        if kind.custom.is_some() { None } else { strategy::default_grace_period(&kind.resource, value) };
+    let grace = match (default_grace, options.grace) {
+        // Kinds without graceful deletion, and pods that nobody runs, have nothing to finish.
+        (None | Some(0), _) => 0,
+        // A negative period means the shortest there is.
+        (Some(_), Some(asked)) if asked < 0 => 1,
+        (Some(default), asked) => asked.unwrap_or(default),
+    };
+    let mut finalizers = finalizers(call, value, options);
+    if kind.is_definition() && !already {
+        // The objects of a definition go before it.
+        let cleanup = "customresourcecleanup.apiextensions.k8s.io";
+        if !finalizers.iter().any(|f| f == cleanup) {
+            finalizers.push(cleanup.into());
+        }
+        let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+        api::crd::terminating(value, "InstanceDeletionPending", message, &clock::now());
+    }
+    let namespace_pending = &*kind.collection == "core/namespaces"
+        && value["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
+    let generation = value["metadata"]["generation"].as_i64();
+    let metadata = metadata(value);
+    if finalizers.is_empty() {
+        metadata.remove("finalizers");
+    } else {
+        metadata.insert("finalizers".into(), finalizers.clone().into());
+    }
+    if already {
+        // Once marked, the time can only be brought forward.
+        let have = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+        if grace < have {
+            metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
+            metadata.insert("deletionTimestamp".into(), clock::at(clock::unix() + grace).into());
+        }
+        let left = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+        return left > 0 || !finalizers.is_empty() || namespace_pending;
+    }
+    metadata.insert("deletionTimestamp".into(), clock::at(clock::unix() + grace).into());
+    if namespace_pending {
+        // Namespaces are finalised, not killed: no grace period is written for them.
+        value["status"]["phase"] = "Terminating".into();
+        return true;
+    }
+    metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
+    if let Some(generation) = generation.filter(|_| grace > 0) {
+        metadata.insert("generation".into(), (generation + 1).into());
+    }
+    grace > 0 || !finalizers.is_empty()
+}
+
+/// The finalizers that an object has after a deletion with these options.
+fn finalizers(call: &Call, value: &Value, options: &Options) -> Vec<String> {
+    let mut list: Vec<String> = value["metadata"]["finalizers"]
+        .as_array()
+        .map(|all| all.iter().filter_map(|f| f.as_str().map(str::to_owned)).collect())
+        .unwrap_or_default();
+    let has = |list: &[String], name: &str| list.iter().any(|f| f == name);
+    let (orphan, foreground) = match options.propagation.as_deref() {
+        Some("Orphan") => (true, false),
+        Some("Foreground") => (false, true),
+        Some(_) => (false, false),
+        None => {
+            let default = strategy::default_propagation(call.kind.group(), call.kind.plural());
+            (has(&list, "orphan") || default == strategy::Propagation::Orphan, has(&list, "foregroundDeletion"))
+        }
+    };
+    list.retain(|f| f != "orphan" && f != "foregroundDeletion");
+    if orphan {
+        list.push("orphan".into());
+    }
+    if foreground {
+        list.push("foregroundDeletion".into());
+    }
+    list
+}
+
+/// Kinds whose deletion answers with the object instead of a Status, as upstream's do.
+fn returns_object(call: &Call) -> bool {
+    matches!(
+        &*call.kind.collection,
+        "core/pods"
+            | "core/podtemplates"
+            | "core/persistentvolumes"
+            | "core/persistentvolumeclaims"
+            | "core/resourcequotas"
+            | "core/serviceaccounts"
+            | "core/services"
+            | "storage.k8s.io/storageclasses"
+            | "storage.k8s.io/csidrivers"
+            | "storage.k8s.io/csinodes"
+            | "storage.k8s.io/volumeattachments"
+            | "storage.k8s.io/volumeattributesclasses"
+            | "resource.k8s.io/deviceclasses"
+            | "resource.k8s.io/resourceclaims"
+            | "resource.k8s.io/resourceclaimtemplates"
+            | "resource.k8s.io/resourceslices"
+            | "networking.k8s.io/servicecidrs"
+            | "networking.k8s.io/ipaddresses"
+    )
+}
+
+impl Options {
+    fn read(call: &Call) -> Result<Self> {
+        let mut value = json!({});
+        if call.body.is_empty() {
+            for name in ["propagationPolicy", "gracePeriodSeconds", "orphanDependents"] {
+                let text = call.query.get(name);
+                if !text.is_empty() {
+                    value[name] = match name {
+                        "gracePeriodSeconds" => text
+                            .parse::<i64>()
+                            .map_err(|_| {
+                                Status::bad_request(format!("strconv.ParseInt: parsing \"{text}\": invalid syntax"))
+                            })?
+                            .into(),
+                        "orphanDependents" => call.query.flag(name).into(),
+                        _ => text.into(),
+                    };
+                }
+            }
+        } else {
+            value = write::receive_as(call, "v1", "DeleteOptions")?.value;
+            if value["kind"] != "DeleteOptions" {
+                let what = format!("decoded object cannot be converted to DeleteOptions: it is a {}", value["kind"]);
+                return Err(Status::bad_request(what));
+            }
+        }
+        Self::from_value(&value)
+    }
+
+    /// From a DeleteOptions object, as an eviction carries one too.
+    pub fn from_value(value: &Value) -> Result<Self> {
+        let mut errors = Vec::new();
+        let policy = value["propagationPolicy"].as_str();
+        if let Some(policy) = policy {
+            if !matches!(policy, "Foreground" | "Background" | "Orphan") {
+                let supported = ["Foreground", "Background", "Orphan", "nil"];
+                errors.push(FieldError::not_supported("propagationPolicy", &policy.into(), &supported));
+            } else if !value["orphanDependents"].is_null() {
+                let why = "orphanDependents and deletionPropagation cannot be both set";
+                errors.push(FieldError::invalid("propagationPolicy", &policy.into(), why));
+            }
+        }
+        let runs: Vec<&str> =
+            value["dryRun"].as_array().map(|all| all.iter().filter_map(Value::as_str).collect()).unwrap_or_default();
+        for run in runs.iter().filter(|run| **run != "All") {
+            errors.push(FieldError::not_supported("dryRun", &(*run).into(), &["All"]));
+        }
+        if !errors.is_empty() {
+            return Err(Status::invalid("meta.k8s.io", "DeleteOptions", "", &errors));
+        }
+        let propagation = match (policy, value["orphanDependents"].as_bool()) {
+            (Some(policy), _) => Some(policy.to_owned()),
+            (None, Some(true)) => Some("Orphan".to_owned()),
+            (None, Some(false)) => Some("Background".to_owned()),
+            (None, None) => None,
+        };
+        let text = |v: &Value| v.as_str().map(str::to_owned);
+        Ok(Self {
+            grace: value["gracePeriodSeconds"].as_i64(),
+            uid: text(&value["preconditions"]["uid"]),
+            version: text(&value["preconditions"]["resourceVersion"]),
+            propagation,
+            dry_run: runs.contains(&"All"),
+        })
+    }
+
+    pub fn is_dry_run(&self) -> bool {
+        self.dry_run
+    }
+
+    pub fn background() -> Self {
+        Self { propagation: Some("Background".into()), ..Self::default() }
+    }
+
+    pub fn foreground() -> Self {
+        Self { propagation: Some("Foreground".into()), ..Self::default() }
+    }
+
+    /// Deletes only this very object.
+    pub fn with_uid(mut self, uid: &str) -> Self {
+        self.uid = Some(uid.to_owned());
+        self
+    }
+
+    fn check(&self, call: &Call, name: &str, value: &Value) -> Result<()> {
+        let kind = &call.kind;
+        let have = |field: &str| value["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let refuse = |why: String| Err(Status::conflict(kind.group(), kind.name(), name, &why));
+        if let Some(uid) = self.uid.as_ref().filter(|uid| **uid != have("uid")) {
+            return refuse(format!(
+                "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been \
+                 deleted and then recreated",
+                have("uid")
+            ));
+        }
+        if let Some(version) = self.version.as_ref().filter(|v| **v != have("resourceVersion")) {
+            return refuse(format!(
+                "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). \
+                 The object might have been modified",
+                have("resourceVersion")
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,128 @@
+//! List objects, in pages that belong to one revision.
+
+use std::sync::Arc;
+
+use api::status::{Result, Status};
+use base64::Engine;
+use serde::{Deserialize, Serialize};
+use store::Revision;
+
+use super::{
+    get::reach,
+    options::{self, Version},
+    selection::Selection,
+};
+use crate::{
+    cache::{Ordered, Snapshot},
+    call::Call,
+    object::{self, Object},
+    reply::{List, Reply},
+};
+
+/// Where the next page begins. Clients must not look inside, but upstream's is JSON in base64 too.
+#[derive(Serialize, Deserialize)]
+struct Continue {
+    v: String,
+    rv: Revision,
+    /// The key of the last object shown, behind the collection's prefix.
+    start: String,
+}
+
+const BASE64: base64::engine::GeneralPurpose = base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+pub async fn list(call: &Call) -> Result<Reply> {
+    let limit = options::limit(&call.query)?;
+    let version = options::list(&call.query)?;
+    let selection = Selection::of(call)?;
+    let token = call.query.get("continue");
+    if !token.is_empty() {
+        if !matches!(version, Version::Latest | Version::Any) {
+            return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
+        }
+        let from = decode(token)?;
+        let after = format!("{}{}", selection.prefix(), from.start);
+        let snapshot = at(call, from.rv, true).await?;
+        return Ok(Reply::List(page(call, &selection, snapshot, &after, limit)));
+    }
+    let snapshot = match version {
+        Version::Latest | Version::Any => {
+            reach(call, 0).await?;
+            call.snapshot()
+        }
+        Version::NotOlderThan(revision) => {
+            reach(call, revision).await?;
+            call.snapshot()
+        }
+        Version::Exactly(revision) => {
+            reach(call, revision).await?;
+            at(call, revision, false).await?
+        }
+    };
+    Ok(Reply::List(page(call, &selection, snapshot, "", limit)))
+}
+
+fn page(call: &Call, selection: &Selection, snapshot: Snapshot, after: &str, limit: usize) -> List {
+    let room = if limit == 0 { usize::MAX } else { limit };
+    let mut found = snapshot.items.range(selection.prefix(), after).filter(|o| selection.matches(&call.kind, o));
+    let items: Vec<Arc<Object>> = found.by_ref().take(room).cloned().collect();
+    let mut list = List { items, revision: snapshot.revision, next: None, remaining: None };
+    if limit > 0 && found.next().is_some() {
+        list.next = list.items.last().map(|last| encode(selection.prefix(), last, snapshot.revision));
+        list.remaining = selection.is_everything().then(|| found.count() + 1);
+    }
+    list
+}
+
+/// The collection as it was: undone from the recent history, or read from the store.
+async fn at(call: &Call, revision: Revision, paging: bool) -> Result<Snapshot> {
+    let collection = call.server.cache.collection(&call.kind.collection);
+    if let Ok(items) = collection.at(revision) {
+        return Ok(Snapshot { items, revision });
+    }
+    let expired = || if paging { page_expired() } else { version_expired() };
+    let range = store::Range::prefix(&format!("{}/", call.kind.collection));
+    let page = call.server.cache.store().range(range, 0, Some(revision)).await.map_err(|error| match error {
+        store::Error::Compacted { .. } => expired(),
+        other => crate::unavailable(&other),
+    })?;
+    let mut items = Ordered::default();
+    for entry in page.entries {
+        items.insert(Arc::new(Object {
+            key: entry.key[call.kind.collection.len() + 1..].into(),
+            json: object::with_revision(&entry.value, entry.modified),
+            created: entry.created,
+            revision: entry.modified,
+        }));
+    }
+    Ok(Snapshot { items, revision })
+}
+
+fn version_expired() -> Status {
+    Status::expired("The resourceVersion for the provided list is too old.")
+}
+
+fn page_expired() -> Status {
+    Status::expired(
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list \
+         without the continue parameter.",
+    )
+}
+
+fn encode(prefix: &str, last: &Object, rv: Revision) -> String {
+    let start = last.key.strip_prefix(prefix).unwrap_or(&last.key).to_owned();
+    let token = Continue { v: "meta.k8s.io/v1".into(), rv, start };
+    BASE64.encode(serde_json::to_vec(&token).unwrap_or_default())
+}
+
+fn decode(token: &str) -> Result<Continue> {
+    let refuse = |why: String| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
+    let bytes = BASE64.decode(token.trim_end_matches('=')).map_err(|error| refuse(error.to_string()))?;
+    serde_json::from_slice(&bytes).map_err(|error| {
+        let first = bytes.first().map_or(' ', |b| char::from(*b));
+        if bytes.first() == Some(&b'{') {
+            refuse(error.to_string())
+        } else {
+            refuse(format!("invalid character '{first}' looking for beginning of value"))
+        }
+    })
+}

@@ -1,0 +1,142 @@
+//! ListOptions: the rules about resourceVersion, its match, initial events, limit and continue. Pure but for the query.
+
+use api::{
+    field::FieldError,
+    status::{Cause, Result, Status},
+};
+use store::Revision;
+
+use crate::request::Query;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// The newest.
+    Latest,
+    /// Any; ours is always the newest.
+    Any,
+    NotOlderThan(Revision),
+    Exactly(Revision),
+}
+
+pub fn list(query: &Query) -> Result<Version> {
+    let (version, rule) = (query.get("resourceVersion"), query.get("resourceVersionMatch"));
+    let mut errors = Vec::new();
+    if !rule.is_empty() {
+        if version.is_empty() {
+            let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            errors.push(FieldError::forbidden("resourceVersionMatch", why));
+        }
+        if query.has("continue") && !query.get("continue").is_empty() {
+            let why = "resourceVersionMatch is forbidden when continue is provided";
+            errors.push(FieldError::forbidden("resourceVersionMatch", why));
+        }
+        if !matches!(rule, "Exact" | "NotOlderThan") {
+            let supported = ["Exact", "NotOlderThan", ""];
+            errors.push(FieldError::not_supported("resourceVersionMatch", &rule.into(), &supported));
+        }
+        if rule == "Exact" && version == "0" {
+            let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+            errors.push(FieldError::forbidden("resourceVersionMatch", why));
+        }
+    }
+    if query.has("sendInitialEvents") {
+        errors.push(FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+    }
+    refuse(errors)?;
+    let revision = match version {
+        "" => return Ok(Version::Latest),
+        "0" => return Ok(Version::Any),
+        text => text.parse().map_err(|_| {
+            Status::bad_request(format!("invalid resource version: {}", not_a_number("resourceVersion", text)))
+        })?,
+    };
+    // A limited list at a version is that version, exactly, as upstream's has been from its beginning.
+    let limited = query.get("limit").parse().unwrap_or(0i64) > 0;
+    Ok(match rule {
+        "Exact" => Version::Exactly(revision),
+        "" if limited => Version::Exactly(revision),
+        _ => Version::NotOlderThan(revision),
+    })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// What exists comes first; `marked` by a bookmark at its end.
+    Existing { at_least: Revision, marked: bool },
+    /// Only what comes after this revision.
+    After(Revision),
+    /// Only what comes from now on.
+    Now,
+}
+
+pub fn watch(query: &Query) -> Result<Start> {
+    let (version, rule) = (query.get("resourceVersion"), query.get("resourceVersionMatch"));
+    let initial = query.has("sendInitialEvents").then(|| query.flag("sendInitialEvents"));
+    let mut errors = Vec::new();
+    if initial.is_some() {
+        if rule != "NotOlderThan" {
+            let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+            errors.push(FieldError::forbidden("resourceVersionMatch", why));
+            if !rule.is_empty() {
+                errors.push(FieldError::not_supported("resourceVersionMatch", &rule.into(), &["NotOlderThan"]));
+            }
+        }
+    } else if !rule.is_empty() {
+        let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+        errors.push(FieldError::forbidden("resourceVersionMatch", why));
+    }
+    if !query.get("continue").is_empty() && initial.is_some() {
+        errors.push(FieldError::forbidden("continue", "sendInitialEvents is forbidden when continue is provided"));
+    }
+    refuse(errors)?;
+    let revision: Revision = match version {
+        "" => 0,
+        text => text.parse().map_err(|_| Status::new(500, "", not_a_number("resourceVersion", text)))?,
+    };
+    let marks = query.flag("allowWatchBookmarks");
+    Ok(match (initial, version) {
+        (Some(true), _) => Start::Existing { at_least: revision, marked: marks },
+        (Some(false), "" | "0") => Start::Now,
+        (None, "") => Start::Existing { at_least: 0, marked: false },
+        (None, "0") => Start::Existing { at_least: 0, marked: marks },
+        _ => Start::After(revision),
+    })
+}
+
+/// Of a get: how new the answer must be at least.
+pub fn get(query: &Query) -> Result<Revision> {
+    match query.get("resourceVersion") {
+        "" => Ok(0),
+        text => text.parse().map_err(|_| Status::new(500, "", not_a_number("resourceVersion", text))),
+    }
+}
+
+pub fn limit(query: &Query) -> Result<usize> {
+    let number = |name: &str| match query.get(name) {
+        "" => Ok(0),
+        text => text
+            .parse::<i64>()
+            .map_err(|_| Status::bad_request(format!("strconv.ParseInt: parsing \"{text}\": invalid syntax"))),
+    };
+    number("timeoutSeconds")?;
+    Ok(usize::try_from(number("limit")?).unwrap_or(0))
+}
+
+fn not_a_number(field: &str, text: &str) -> String {
+    format!("{field}: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax")
+}
+
+fn refuse(errors: Vec<FieldError>) -> Result<()> {
+    if errors.is_empty() { Ok(()) } else { Err(Status::invalid("meta.k8s.io", "ListOptions", "", &errors)) }
+}
+
+pub fn too_large(asked: Revision, current: Revision) -> Status {
+    let cause = Cause {
+        reason: "ResourceVersionTooLarge".into(),
+        message: "Too large resource version".into(),
+        field: String::new(),
+    };
+    Status::new(504, "Timeout", format!("Timeout: Too large resource version: {asked}, current: {current}"))
+        .with_causes(vec![cause])
+        .retry_after(1)
+}

@@ -1,0 +1,53 @@
+//! Which objects of a collection a list, watch or collection delete is about.
+
+use api::{
+    selector::{FieldSelector, LabelSelector, scan},
+    status::Result,
+};
+
+use crate::{call::Call, kinds::Kind, object::Object};
+
+pub struct Selection {
+    labels: LabelSelector,
+    fields: FieldSelector,
+    prefix: String,
+    /// The one name that can match, if there is such a one: the cheapest test of all.
+    name: Option<String>,
+}
+
+impl Selection {
+    pub fn of(call: &Call) -> Result<Self> {
+        let kind = &call.kind;
+        let labels = LabelSelector::parse(call.query.get("labelSelector"))?;
+        let fields = FieldSelector::parse(call.query.get("fieldSelector"))?;
+        let fields = match kind.custom.as_ref().and_then(|c| c.version()) {
+            Some(version) => fields.for_custom(kind.resource.namespaced, &version.selectable_fields)?,
+            None => fields.for_resource(kind.group(), &kind.resource.version, kind.plural())?,
+        };
+        // The old form of a watch on one object names it in the path.
+        let in_path = Some(call.target.name.clone()).filter(|name| !name.is_empty());
+        let name = fields.exact("metadata.name").map(str::to_owned).or(in_path);
+        Ok(Self { labels, fields, prefix: call.prefix(), name })
+    }
+
+    /// Without selectors a page can tell how many are left.
+    pub fn is_everything(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty() && self.name.is_none()
+    }
+
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    pub fn covers(&self, object: &Object) -> bool {
+        object.key.starts_with(&self.prefix)
+    }
+
+    /// Selectors only; the caller has checked that it [`covers`](Self::covers) the object.
+    pub fn matches(&self, kind: &Kind, object: &Object) -> bool {
+        self.name.as_ref().is_none_or(|name| object.name() == name)
+            && (self.fields.is_empty()
+                || self.fields.matches_json(kind.group(), kind.plural(), kind.custom.is_some(), &object.json))
+            && (self.labels.is_empty() || scan::labels_match(&object.json, &self.labels))
+    }
+}

@@ -1,0 +1,203 @@
+//! Watch: what exists, if asked for, and then every change, from the collection's own history.
+
+use std::{sync::Arc, time::Duration};
+
+use api::status::{Result, Status};
+use bytes::Bytes;
+use serde_json::json;
+use store::Revision;
+use tokio::{sync::watch, time::Instant};
+
+use super::{
+    get::reach,
+    options::{self, Start},
+    selection::Selection,
+};
+use crate::{
+    cache::{Change, ChangeKind, Collection},
+    call::Call,
+    kinds::Kind,
+    negotiate::Accept,
+    object::{self, Object},
+    render::{self, EventWriter},
+    reply::Reply,
+};
+
+/// How many changes are taken from the history at once; how much is sent in one piece.
+const CHANGES: usize = 512;
+const PIECE: usize = 128 << 10;
+/// How often an idle watch that allows it is told how far the world has gone.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// Watches without a timeout end between half an hour and an hour from now, so that clients spread out.
+const SHORTEST: u64 = 1800;
+
+pub async fn watch(call: &Call) -> Result<Reply> {
+    let start = options::watch(&call.query)?;
+    options::limit(&call.query)?;
+    let selection = Selection::of(call)?;
+    if let Start::Existing { at_least, .. } = start {
+        reach(call, at_least).await?;
+    }
+    let collection = call.server.cache.collection(&call.kind.collection);
+    let changed = collection.subscribe();
+    let (existing, position) = match start {
+        Start::Existing { .. } => {
+            let snapshot = call.snapshot();
+            let items: Vec<_> = snapshot
+                .items
+                .range(selection.prefix(), "")
+                .filter(|o| selection.matches(&call.kind, o))
+                .cloned()
+                .collect();
+            (items, snapshot.revision)
+        }
+        Start::After(revision) => (Vec::new(), revision),
+        Start::Now => (Vec::new(), call.snapshot().revision),
+    };
+    let seconds = match call.query.get("timeoutSeconds").parse::<u64>() {
+        Ok(seconds) if seconds > 0 => seconds.min(86_400),
+        _ => SHORTEST + rand::random_range(0..SHORTEST),
+    };
+    let include = render::include_object(&call.query)?;
+    let watcher = Watcher {
+        call_kind: call.kind.clone(),
+        cache: call.server.cache.clone(),
+        collection,
+        changed,
+        position,
+        selection,
+        existing: existing.into_iter(),
+        mark: matches!(start, Start::Existing { marked: true, .. }),
+        bookmarks: call.query.flag("allowWatchBookmarks"),
+        next_bookmark: Instant::now() + BOOKMARK_EVERY,
+        deadline: Instant::now() + Duration::from_secs(seconds),
+        shutdown: call.server.shutdown.clone(),
+        writer: EventWriter::new(call.accept, include),
+        ended: false,
+    };
+    Ok(Reply::Watch(Box::pin(futures::stream::unfold(watcher, |mut w| async move { w.next().await.map(|b| (b, w)) }))))
+}
+
+struct Watcher {
+    call_kind: Arc<Kind>,
+    cache: Arc<crate::cache::Cache>,
+    collection: Arc<Collection>,
+    changed: watch::Receiver<()>,
+    /// Everything up to here was sent or did not concern this watch.
+    position: Revision,
+    selection: Selection,
+    existing: std::vec::IntoIter<Arc<Object>>,
+    /// A bookmark marks the end of what existed.
+    mark: bool,
+    bookmarks: bool,
+    next_bookmark: Instant,
+    deadline: Instant,
+    shutdown: watch::Receiver<bool>,
+    writer: EventWriter,
+    ended: bool,
+}
+
+impl Watcher {
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.ended {
+            return None;
+        }
+        let mut out = Vec::new();
+        while out.len() < PIECE
+            && let Some(object) = self.existing.next()
+        {
+            self.writer.write(&mut out, &self.call_kind, "ADDED", &object, None);
+        }
+        if self.existing.len() == 0 && self.mark {
+            self.mark = false;
+            self.writer.bookmark(&mut out, &self.call_kind, self.position, true);
+        }
+        if !out.is_empty() {
+            return Some(out.into());
+        }
+        loop {
+            self.changed.mark_unchanged();
+            match self.collection.since(self.position, CHANGES) {
+                Ok(changes) => {
+                    for change in &changes {
+                        self.position = change.revision();
+                        self.tell(&mut out, change);
+                    }
+                    if !out.is_empty() {
+                        return Some(out.into());
+                    }
+                    if !changes.is_empty() {
+                        continue;
+                    }
+                }
+                Err(too_old) => {
+                    self.ended = true;
+                    let message = format!("too old resource version: {} ({})", self.position, too_old.oldest);
+                    self.writer.error(&mut out, &Status::expired(message));
+                    return Some(out.into());
+                }
+            }
+            tokio::select! {
+                biased;
+                changed = self.changed.changed() => changed.ok()?,
+                _ = self.shutdown.wait_for(|down| *down) => return None,
+                () = tokio::time::sleep_until(self.deadline) => return None,
+                () = tokio::time::sleep_until(self.next_bookmark), if self.bookmarks => {
+                    self.next_bookmark = Instant::now() + BOOKMARK_EVERY;
+                    // Every change up to the cache's revision has been through this collection; look once more, then tell.
+                    let seen = self.cache.revision();
+                    if self.collection.since(self.position, 1).is_ok_and(|rest| rest.is_empty()) {
+                        self.position = self.position.max(seen);
+                        self.writer.bookmark(&mut out, &self.call_kind, self.position, false);
+                        return Some(out.into());
+                    }
+                }
+            }
+        }
+    }
+
+    /// A change as this watcher's selection sees it: objects come into view, change, and leave it.
+    fn tell(&mut self, out: &mut Vec<u8>, change: &Arc<Change>) {
+        if !self.selection.covers(&change.object) {
+            return;
+        }
+        let kind = &self.call_kind;
+        let matches = |o: &Object| self.selection.matches(kind, o);
+        let is = change.kind != ChangeKind::Deleted && matches(&change.object);
+        let was = change.previous.as_deref().is_some_and(matches);
+        match (was, is) {
+            (false, false) => {}
+            (true, true) => self.writer.write(out, kind, "MODIFIED", &change.object, Some(&change.protobuf)),
+            (false, true) => self.writer.write(out, kind, "ADDED", &change.object, Some(&change.protobuf)),
+            (true, false) if change.kind == ChangeKind::Deleted => {
+                self.writer.write(out, kind, "DELETED", &change.object, Some(&change.protobuf));
+            }
+            (true, false) => {
+                // It left the selection: told as it last was in it, under the revision at which it left.
+                if let Some(previous) = &change.previous {
+                    let gone = Object {
+                        key: previous.key.clone(),
+                        json: object::with_revision(&previous.json, change.revision()),
+                        created: previous.created,
+                        revision: change.revision(),
+                    };
+                    self.writer.write(out, kind, "DELETED", &gone, None);
+                }
+            }
+        }
+    }
+}
+
+/// The empty object that carries a bookmark's revision.
+pub fn bookmark_object(kind: &Kind, revision: Revision, initial_end: bool) -> serde_json::Value {
+    let mut metadata = json!({"resourceVersion": revision.to_string()});
+    if initial_end {
+        metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+    }
+    json!({"kind": kind.name(), "apiVersion": kind.api_version, "metadata": metadata})
+}
+
+/// Which form a watch may take is decided before it starts.
+pub fn is_plain(accept: Accept) -> bool {
+    accept.shape == crate::negotiate::Shape::Object
+}
