@@ -150,13 +150,10 @@ fn published(raw: &Map<String, Value>, dialect: Dialect) -> Map<String, Value> {
         };
         model.insert(key.clone(), value);
     }
-    if dialect == Dialect::V2 {
-        fit_v2(&mut model, flag("nullable"), flag("x-kubernetes-preserve-unknown-fields"));
-    } else if flag("x-kubernetes-int-or-string") && text(raw, "type").is_empty() && !raw.contains_key("anyOf") {
-        let has = raw.get("allOf").and_then(|all| all.pointer("/0/anyOf")).is_some();
-        if !has {
-            model.insert("anyOf".to_owned(), json!([{ "type": "integer" }, { "type": "string" }]));
-        }
+    match dialect {
+        Dialect::V2 => fit_v2(&mut model, raw),
+        Dialect::V3 if flag("x-kubernetes-int-or-string") => unfold(&mut model),
+        Dialect::V3 => {}
     }
     if flag("x-kubernetes-embedded-resource")
         && !(dialect == Dialect::V2 && flag("x-kubernetes-preserve-unknown-fields"))
@@ -170,22 +167,46 @@ fn published_value(schema: &Value, dialect: Dialect) -> Value {
     schema.as_object().map_or_else(|| schema.clone(), |map| Value::Object(published(map, dialect)))
 }
 
-/// OpenAPI v2 clients check values by these schemas, so what they cannot know must not look forbidden to them.
-fn fit_v2(model: &mut Map<String, Value>, nullable: bool, preserve: bool) {
-    if nullable {
-        model.remove("type");
+/// kubectl checks values by these schemas: what it cannot follow must look free to it.
+fn fit_v2(model: &mut Map<String, Value>, raw: &Map<String, Value>) {
+    let flag = |map: &Map<String, Value>, key: &str| map.get(key).and_then(Value::as_bool).unwrap_or(false);
+    let (nullable, preserve) = (flag(raw, "nullable"), flag(raw, "x-kubernetes-preserve-unknown-fields"));
+    if nullable || preserve {
         model.remove("items");
         model.remove("properties");
-        model.remove("additionalProperties");
     }
-    if preserve {
-        model.remove("items");
-        model.remove("properties");
-        if text(model, "type") != "object" {
-            model.remove("type");
+    let lost_items = text(model, "type") == "array" && !model.contains_key("items");
+    if nullable || lost_items || (preserve && text(model, "type") == "object") {
+        model.remove("type");
+    }
+    let child = |name: &str| raw.get("properties").and_then(|p| p.get(name)).and_then(Value::as_object);
+    if let Some(Value::Array(required)) = model.get_mut("required") {
+        required.retain(|name| !name.as_str().and_then(child).is_some_and(|schema| flag(schema, "nullable")));
+        if required.is_empty() {
+            model.remove("required");
         }
     }
-    model.remove("default");
+}
+
+/// A field that may be a number or a text says so in plain OpenAPI too, unless it already does.
+fn unfold(model: &mut Map<String, Value>) {
+    let either = json!([{ "type": "integer" }, { "type": "string" }]);
+    let first = model.get("allOf").and_then(|all| all.pointer("/0/anyOf"));
+    match model.get("anyOf") {
+        Some(any) if *any == either => {}
+        _ if first == Some(&either) => {}
+        None => {
+            model.insert("anyOf".to_owned(), either);
+        }
+        Some(_) => {
+            let mut all = match model.remove("allOf") {
+                Some(Value::Array(all)) => all,
+                _ => Vec::new(),
+            };
+            all.insert(0, json!({ "anyOf": either }));
+            model.insert("allOf".to_owned(), Value::Array(all));
+        }
+    }
 }
 
 fn embed(model: &mut Map<String, Value>, dialect: Dialect) {

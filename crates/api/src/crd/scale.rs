@@ -14,7 +14,6 @@ fn steps(path: &str) -> impl Iterator<Item = &str> {
 /// What a path leads to; `None` when a step of it is missing.
 fn find<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String> {
     let mut here = object;
-    let mut walked = String::new();
     for step in steps(path) {
         let Value::Object(map) = here else {
             let got = go_type(here);
@@ -26,8 +25,6 @@ fn find<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String> 
             Some(next) => here = next,
             None => return Ok(None),
         }
-        walked.push('.');
-        walked.push_str(step);
     }
     Ok(Some(here))
 }
@@ -103,7 +100,7 @@ impl Version {
         Some(read(paths, object).map_err(Status::internal))
     }
 
-    /// Writes the replicas of a `Scale` into an object, and its resourceVersion for the precondition.
+    /// Writes the replicas of a `Scale` into an object. Its resourceVersion is a precondition for the caller to keep.
     pub fn scale_set(&self, object: &mut Value, scale: &Value) -> Result<(), Status> {
         let Some(paths) = &self.subresources.scale else { return Err(Status::no_such_path()) };
         let replicas = match scale.get("spec").and_then(|s| s.get("replicas")) {

@@ -149,7 +149,7 @@ impl Checker {
     }
 
     fn call(&mut self, at: usize, target: Option<&Expr>, name: &str, args: &[Expr]) -> Type {
-        if let Some(Expr { kind: Kind::Ident(prefix), at: prefix_at }) = target
+        if let Some(Expr { kind: Kind::Ident(prefix), at: prefix_at, .. }) = target
             && self.find(prefix).is_none()
         {
             let args: Vec<Type> = args.iter().map(|arg| self.of(arg)).collect();

@@ -4,7 +4,7 @@ use super::Problem;
 use super::syntax::{Expr, Kind, Macro, MacroName};
 use super::token::{Token, tokens};
 
-/// How deep parentheses, calls and operators may nest: evaluation walks the tree on the stack.
+/// How deep parentheses, calls and operators may nest while parsing, which goes through many functions per level.
 const MAX_DEPTH: usize = 64;
 const MAX_LENGTH: usize = 64 * 1024;
 
@@ -54,8 +54,8 @@ struct Parser {
     depth: usize,
 }
 
-fn call(at: usize, name: &str, args: Vec<Expr>) -> Expr {
-    Expr { at, kind: Kind::Call { target: None, name: name.to_owned(), args } }
+fn call(at: usize, name: &str, args: Vec<Expr>) -> Result<Expr, Problem> {
+    Expr::new(at, Kind::Call { target: None, name: name.to_owned(), args })
 }
 
 impl Parser {
@@ -115,7 +115,7 @@ impl Parser {
             let yes = p.or()?;
             p.expect(":")?;
             let no = p.expression()?;
-            Ok(Expr { at, kind: Kind::If(Box::new([condition, yes, no])) })
+            Expr::new(at, Kind::If(Box::new([condition, yes, no])))
         })
     }
 
@@ -126,7 +126,7 @@ impl Parser {
             signs.push(at);
             terms.push(self.and()?);
         }
-        Ok(balanced(terms, &signs, &|at, a, b| Expr { at, kind: Kind::Or(a, b) }))
+        balanced(terms, &signs, &|at, a, b| Expr::new(at, Kind::Or(a, b)))
     }
 
     fn and(&mut self) -> Result<Expr, Problem> {
@@ -136,12 +136,11 @@ impl Parser {
             signs.push(at);
             terms.push(self.relation()?);
         }
-        Ok(balanced(terms, &signs, &|at, a, b| Expr { at, kind: Kind::And(a, b) }))
+        balanced(terms, &signs, &|at, a, b| Expr::new(at, Kind::And(a, b)))
     }
 
     fn relation(&mut self) -> Result<Expr, Problem> {
         let mut left = self.sum()?;
-        let mut length = 0;
         loop {
             let at = self.at();
             let name = match self.peek() {
@@ -155,23 +154,13 @@ impl Parser {
                 _ => return Ok(left),
             };
             self.next += 1;
-            length = self.chained(length)?;
             let right = self.sum()?;
-            left = call(at, name, vec![left, right]);
+            left = call(at, name, vec![left, right])?;
         }
-    }
-
-    /// Left-leaning chains nest as deep as they are long.
-    fn chained(&self, length: usize) -> Result<usize, Problem> {
-        if length > MAX_DEPTH * 2 {
-            return Err(Problem::new(self.at(), "expression recursion limit exceeded".to_owned()));
-        }
-        Ok(length + 1)
     }
 
     fn sum(&mut self) -> Result<Expr, Problem> {
         let mut left = self.product()?;
-        let mut length = 0;
         loop {
             let (at, name) = match (self.take("+"), self.next) {
                 (Some(at), _) => (at, "_+_"),
@@ -180,15 +169,13 @@ impl Parser {
                     None => return Ok(left),
                 },
             };
-            length = self.chained(length)?;
             let right = self.product()?;
-            left = call(at, name, vec![left, right]);
+            left = call(at, name, vec![left, right])?;
         }
     }
 
     fn product(&mut self) -> Result<Expr, Problem> {
         let mut left = self.unary()?;
-        let mut length = 0;
         loop {
             let at = self.at();
             let name = match self.peek() {
@@ -198,9 +185,8 @@ impl Parser {
                 _ => return Ok(left),
             };
             self.next += 1;
-            length = self.chained(length)?;
             let right = self.unary()?;
-            left = call(at, name, vec![left, right]);
+            left = call(at, name, vec![left, right])?;
         }
     }
 
@@ -208,7 +194,7 @@ impl Parser {
         self.deeper(|p| {
             if let Some(at) = p.take("!") {
                 let of = p.unary()?;
-                return Ok(call(at, "!_", vec![of]));
+                return call(at, "!_", vec![of]);
             }
             if let Some(at) = p.take("-") {
                 let literal = match p.peek() {
@@ -219,10 +205,11 @@ impl Parser {
                 };
                 if let Some(kind) = literal {
                     p.next += 1;
-                    return p.members(Expr { at, kind });
+                    let literal = Expr::new(at, kind)?;
+                    return p.members(literal);
                 }
                 let of = p.unary()?;
-                return Ok(call(at, "-_", vec![of]));
+                return call(at, "-_", vec![of]);
             }
             let primary = p.primary()?;
             p.members(primary)
@@ -230,7 +217,6 @@ impl Parser {
     }
 
     fn members(&mut self, mut expr: Expr) -> Result<Expr, Problem> {
-        let mut length = 0;
         loop {
             if let Some(at) = self.take(".") {
                 let optional = self.take("?").is_some();
@@ -246,17 +232,16 @@ impl Parser {
                     let args = self.list(")")?;
                     expr = self.member_call(open, expr, field, args)?;
                 } else {
-                    expr = Expr { at, kind: Kind::Select { of: Box::new(expr), field, optional } };
+                    expr = Expr::new(at, Kind::Select { of: Box::new(expr), field, optional })?;
                 }
             } else if let Some(at) = self.take("[") {
                 let optional = self.take("?").is_some();
                 let by = Box::new(self.expression()?);
                 self.expect("]")?;
-                expr = Expr { at, kind: Kind::Index { of: Box::new(expr), by, optional } };
+                expr = Expr::new(at, Kind::Index { of: Box::new(expr), by, optional })?;
             } else {
                 return Ok(expr);
             }
-            length = self.chained(length)?;
         }
     }
 
@@ -266,7 +251,7 @@ impl Parser {
         }
         match MacroName::find(&name, args.len()) {
             Some((found, binds)) => self.bound(at, found, Some(target), args, binds),
-            None => Ok(Expr { at, kind: Kind::Call { target: Some(Box::new(target)), name, args } }),
+            None => Expr::new(at, Kind::Call { target: Some(Box::new(target)), name, args }),
         }
     }
 
@@ -294,7 +279,7 @@ impl Parser {
         let mut names = names.into_iter();
         let first = names.next().unwrap_or_default();
         let call = Macro { name, over, first, second: names.next(), bodies: args.collect() };
-        Ok(Expr { at, kind: Kind::Macro(Box::new(call)) })
+        Expr::new(at, Kind::Macro(Box::new(call)))
     }
 
     fn list(&mut self, close: &str) -> Result<Vec<Expr>, Problem> {
@@ -332,7 +317,7 @@ impl Parser {
                 return Err(self.unexpected(&other));
             }
         };
-        Ok(Expr { at, kind })
+        Expr::new(at, kind)
     }
 
     fn word(&mut self, at: usize, word: String) -> Result<Expr, Problem> {
@@ -346,21 +331,19 @@ impl Parser {
             _ => {
                 let open = self.at();
                 if self.take("(").is_none() {
-                    return Ok(Expr { at, kind: Kind::Ident(word) });
+                    return Expr::new(at, Kind::Ident(word));
                 }
                 let mut args = self.list(")")?;
                 if word == "has" && args.len() == 1 {
                     return match args.remove(0).kind {
-                        Kind::Select { of, field, optional: false } => {
-                            Ok(Expr { at: open, kind: Kind::Has { of, field } })
-                        }
+                        Kind::Select { of, field, optional: false } => Expr::new(open, Kind::Has { of, field }),
                         _ => Err(Problem::new(open, "invalid argument to has() macro".to_owned())),
                     };
                 }
-                return Ok(Expr { at: open, kind: Kind::Call { target: None, name: word, args } });
+                return Expr::new(open, Kind::Call { target: None, name: word, args });
             }
         };
-        Ok(Expr { at, kind })
+        Expr::new(at, kind)
     }
 
     fn elements(&mut self) -> Result<Vec<(Expr, bool)>, Problem> {
@@ -393,14 +376,18 @@ impl Parser {
 }
 
 /// Long chains of `&&` and `||` become a balanced tree, so that they do not nest deep.
-fn balanced(mut terms: Vec<Expr>, signs: &[usize], join: &dyn Fn(usize, Box<Expr>, Box<Expr>) -> Expr) -> Expr {
+fn balanced(
+    mut terms: Vec<Expr>,
+    signs: &[usize],
+    join: &dyn Fn(usize, Box<Expr>, Box<Expr>) -> Result<Expr, Problem>,
+) -> Result<Expr, Problem> {
     if terms.len() <= 1 {
-        return terms.pop().unwrap_or(Expr { at: 0, kind: Kind::Null });
+        return terms.pop().map_or_else(|| Expr::new(0, Kind::Null), Ok);
     }
     let middle = terms.len() / 2;
     let right = terms.split_off(middle);
     let at = signs[middle - 1];
-    let left = balanced(terms, &signs[..middle - 1], join);
-    let right = balanced(right, &signs[middle..], join);
+    let left = balanced(terms, &signs[..middle - 1], join)?;
+    let right = balanced(right, &signs[middle..], join)?;
     join(at, Box::new(left), Box::new(right))
 }

@@ -1,9 +1,13 @@
 //! The syntax tree of an expression. Every part knows where it was written, for messages.
 
+use super::Problem;
+
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Expr {
     /// Offset in characters, where upstream points at when this part is wrong.
     pub(crate) at: usize,
+    /// How many parts the longest way down goes through, this one included.
+    depth: usize,
     pub(crate) kind: Kind,
 }
 
@@ -100,7 +104,21 @@ impl MacroName {
     }
 }
 
+/// How deep an expression may nest: it is evaluated, and dropped, on the stack.
+const MAX_DEPTH: usize = 160;
+
 impl Expr {
+    pub(crate) fn new(at: usize, kind: Kind) -> Result<Self, Problem> {
+        let mut expr = Self { at, depth: 1, kind };
+        let mut deepest = 0;
+        expr.children(&mut |child| deepest = deepest.max(child.depth));
+        expr.depth += deepest;
+        if expr.depth > MAX_DEPTH {
+            return Err(Problem::new(at, "expression recursion limit exceeded".to_owned()));
+        }
+        Ok(expr)
+    }
+
     /// Whether the name is read anywhere in the expression where no macro binds it.
     pub(crate) fn reads(&self, name: &str) -> bool {
         let mut found = false;
@@ -113,20 +131,24 @@ impl Expr {
 
     fn each(&self, visit: &mut dyn FnMut(&Expr)) {
         visit(self);
+        self.children(&mut |child| child.each(visit));
+    }
+
+    fn children(&self, visit: &mut dyn FnMut(&Expr)) {
         match &self.kind {
-            Kind::Select { of, .. } | Kind::Has { of, .. } => of.each(visit),
-            Kind::Index { of, by, .. } => [of, by].iter().for_each(|e| e.each(visit)),
-            Kind::And(a, b) | Kind::Or(a, b) => [a, b].iter().for_each(|e| e.each(visit)),
-            Kind::If(parts) => parts.iter().for_each(|e| e.each(visit)),
+            Kind::Select { of, .. } | Kind::Has { of, .. } => visit(of),
+            Kind::Index { of, by, .. } => [of, by].iter().for_each(|e| visit(e)),
+            Kind::And(a, b) | Kind::Or(a, b) => [a, b].iter().for_each(|e| visit(e)),
+            Kind::If(parts) => parts.iter().for_each(visit),
             Kind::Call { target, args, .. } => {
-                target.iter().for_each(|e| e.each(visit));
-                args.iter().for_each(|e| e.each(visit));
+                target.iter().for_each(|e| visit(e));
+                args.iter().for_each(visit);
             }
-            Kind::List(items) => items.iter().for_each(|(e, _)| e.each(visit)),
-            Kind::Map(entries) => entries.iter().for_each(|(k, v, _)| [k, v].iter().for_each(|e| e.each(visit))),
+            Kind::List(items) => items.iter().for_each(|(e, _)| visit(e)),
+            Kind::Map(entries) => entries.iter().for_each(|(k, v, _)| [k, v].into_iter().for_each(&mut *visit)),
             Kind::Macro(call) => {
-                call.over.each(visit);
-                call.bodies.iter().for_each(|e| e.each(visit));
+                visit(&call.over);
+                call.bodies.iter().for_each(visit);
             }
             _ => {}
         }

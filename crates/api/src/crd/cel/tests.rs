@@ -68,6 +68,14 @@ fn hostile_expressions_end() {
     {
         assert!(Expression::parse(&source).is_err());
     }
+    // Chains within chains nest deeper than either.
+    let mut chains = "1".to_owned();
+    for _ in 0..40 {
+        chains = format!("({chains}{})", "+1".repeat(100));
+    }
+    assert!(Expression::parse(&chains).is_err());
+    let long = |sign: &str| vec!["true"; 5000].join(sign);
+    assert_eq!(eval(&long(" && ")), Ok(Value::Bool(true)));
     let range = "lists.range(1000)";
     for source in [
         format!("{range}.all(a, {range}.all(b, {range}.all(c, true)))"),
