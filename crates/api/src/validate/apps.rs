@@ -310,7 +310,7 @@ fn stateful_template(spec: Node<'_>) -> Value {
     let Some(pod) = template.get_mut("spec").and_then(Value::as_object_mut) else { return template };
     pod.remove("subdomain");
     pod.remove("hostname");
-    if claims.len() > 0 {
+    if !claims.is_empty() {
         let names: Vec<&str> = claims.items().map(|c| c.get("metadata").get("name").str()).collect();
         let mut volumes: Vec<Value> =
             names.iter().map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}})).collect();
@@ -417,7 +417,7 @@ pub(super) fn replication_controller(root: Node<'_>) {
     let spec = root.get("spec");
     spec.get("minReadySeconds").non_negative();
     let (selector, replicas, template) = (spec.get("selector"), spec.get("replicas"), spec.get("template"));
-    if selector.len() == 0 {
+    if selector.is_empty() {
         selector.required("");
     }
     if !replicas.is_set() {
@@ -428,7 +428,7 @@ pub(super) fn replication_controller(root: Node<'_>) {
         return template.required("");
     }
     let labels = template.get("metadata").get("labels");
-    if selector.len() > 0 && !selects(&json!({"matchLabels": selector.value}), labels.value) {
+    if !selector.is_empty() && !selects(&json!({"matchLabels": selector.value}), labels.value) {
         labels.invalid(NO_MATCH);
     }
     pod::template(template);

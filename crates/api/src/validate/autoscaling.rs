@@ -146,7 +146,7 @@ fn metric_target(target: Node<'_>) {
     }
     for field in ["value", "averageValue"] {
         let amount = target.get(field);
-        if amount.is_set() && Amount::of(amount.value) <= Amount::ZERO {
+        if amount.is_set() && Amount::of(amount.value) <= Amount::zero() {
             amount.invalid("must be positive");
         }
     }
@@ -168,7 +168,7 @@ fn scaling_rules(rules: Node<'_>) {
         rules.get("selectPolicy").one_of(&["Disabled", "Max", "Min"]);
     }
     let policies = rules.get("policies");
-    if policies.len() == 0 {
+    if policies.is_empty() {
         policies.required("must specify at least one Policy");
     }
     for policy in policies.items() {
@@ -184,7 +184,7 @@ fn scaling_rules(rules: Node<'_>) {
         }
     }
     let tolerance = rules.get("tolerance");
-    if Amount::of(tolerance.value) < Amount::ZERO {
+    if Amount::of(tolerance.value) < Amount::zero() {
         tolerance.invalid_as(Quoted(tolerance.str()), "must be greater than or equal to 0");
     }
 }

@@ -204,7 +204,7 @@ fn pod_failure_policy(spec: Node<'_>, policy: Node<'_>) {
                 message: format!("Invalid value: {detail}"),
             });
         };
-        match (codes.is_set(), conditions.len() > 0) {
+        match (codes.is_set(), !conditions.is_empty()) {
             (true, true) => omitted("specifying both OnExitCodes and OnPodConditions is not supported"),
             (false, false) => omitted("specifying one of OnExitCodes and OnPodConditions is required"),
             _ => {}
@@ -224,7 +224,7 @@ fn exit_codes(codes: Node<'_>, containers: &HashSet<&str>) {
         container.invalid("must be one of the container or initContainer names in the pod template");
     }
     let values = codes.get("values");
-    if values.len() == 0 {
+    if values.is_empty() {
         values.invalid_as(if values.is_set() { "[]" } else { "null" }, "at least one value is required");
     } else if values.len() > 255 {
         values.too_many(255);
@@ -257,7 +257,7 @@ fn success_policy(spec: Node<'_>) {
         return policy.invalid_as(internal::shown("SuccessPolicy", policy.value), "requires indexed completion mode");
     }
     let rules = policy.get("rules");
-    if rules.len() == 0 {
+    if rules.is_empty() {
         rules.required("at least one rules must be specified when the successPolicy is specified");
     }
     if rules.len() > 20 {

@@ -57,7 +57,7 @@ fn access_modes(modes: Node<'_>) {
 }
 
 fn positive_quantity(at: Node<'_>) -> bool {
-    let good = Amount::of(at.value) > Amount::ZERO;
+    let good = Amount::of(at.value) > Amount::zero();
     if !good {
         at.invalid("must be greater than zero");
     }
@@ -70,7 +70,7 @@ pub(super) fn claim(root: Node<'_>) {
 
 pub(crate) fn claim_spec(spec: Node<'_>) {
     let modes = spec.get("accessModes");
-    if modes.len() == 0 {
+    if modes.is_empty() {
         modes.required("at least 1 access mode is required");
     }
     meta::label_selector(spec.get("selector"));
@@ -195,11 +195,11 @@ pub(super) fn persistent_volume(root: Node<'_>) {
     let spec = root.get("spec");
     let (modes, capacity, reclaim) =
         (spec.get("accessModes"), spec.get("capacity"), spec.get("persistentVolumeReclaimPolicy"));
-    if modes.len() == 0 {
+    if modes.is_empty() {
         modes.required("");
     }
     access_modes(modes);
-    if capacity.len() == 0 {
+    if capacity.is_empty() {
         capacity.required("");
     }
     if capacity.len() != 1 || capacity.value.get("storage").is_none() {

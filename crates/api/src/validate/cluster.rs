@@ -93,7 +93,7 @@ pub(super) fn node_update(new: Node<'_>, old: Node<'_>) {
     }
     let fixed = "node updates may not change podCIDR except from \"\" to valid";
     let (cidrs, was) = (new.get("spec").get("podCIDRs"), old.get("spec").get("podCIDRs"));
-    if was.len() > 0 {
+    if !was.is_empty() {
         if was.len() != cidrs.len() {
             cidrs.forbidden(fixed);
         } else {
@@ -289,7 +289,7 @@ pub(super) fn signing_request(root: Node<'_>) {
         request.invalid_str("PEM block type must be CERTIFICATE REQUEST");
     }
     let usages = spec.get("usages");
-    if usages.len() == 0 {
+    if usages.is_empty() {
         usages.required("");
     }
     usages.items().for_each(|usage| usage.one_of(USAGES));

@@ -1,6 +1,9 @@
 //! Cron expressions, and what is said about wrong ones.
 
-const FIELDS: [(i64, i64, &[(&str, i64)]); 5] = [
+/// Least, greatest, and names for numbers.
+type Bounds = (i64, i64, &'static [(&'static str, i64)]);
+
+const FIELDS: [Bounds; 5] = [
     (0, 59, &[]),
     (0, 23, &[]),
     (1, 31, &[]),
@@ -88,7 +91,7 @@ fn is_duration(text: &str) -> bool {
     parts > 0
 }
 
-fn check_range(text: &str, (min, max, names): (i64, i64, &[(&str, i64)])) -> Result<(), String> {
+fn check_range(text: &str, (min, max, names): Bounds) -> Result<(), String> {
     let (range, step) = match text.split('/').collect::<Vec<_>>()[..] {
         [range] => (range, None),
         [range, step] => (range, Some(step)),

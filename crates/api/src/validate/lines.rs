@@ -31,12 +31,12 @@ pub(crate) fn unified(old: &str, new: &str) -> String {
 fn matching(a: &[&str], b: &[&str], (a0, a1): (usize, usize), (b0, b1): (usize, usize), blocks: &mut Vec<Block>) {
     let mut best = Block { old: a0, new: b0, length: 0 };
     let mut runs = vec![0usize; b1 - b0 + 1];
-    for i in a0..a1 {
+    for (i, old) in a.iter().enumerate().take(a1).skip(a0) {
         let mut diagonal = 0;
-        for j in b0..b1 {
+        for (j, new) in b.iter().enumerate().take(b1).skip(b0) {
             let above = runs[j - b0 + 1];
-            runs[j - b0 + 1] = if a[i] == b[j] { diagonal + 1 } else { 0 };
-            let length = runs[j - b0 + 1];
+            let length = if old == new { diagonal + 1 } else { 0 };
+            runs[j - b0 + 1] = length;
             if length > best.length {
                 best = Block { old: i + 1 - length, new: j + 1 - length, length };
             }

@@ -241,11 +241,11 @@ pub(crate) fn label_selector(selector: Node<'_>) {
     for requirement in selector.get("matchExpressions").items() {
         let values = requirement.get("values");
         match requirement.get("operator").str() {
-            "In" | "NotIn" if values.len() == 0 => {
+            "In" | "NotIn" if values.is_empty() => {
                 values.required("must be specified when `operator` is 'In' or 'NotIn'");
             }
             "In" | "NotIn" => {}
-            "Exists" | "DoesNotExist" if values.len() > 0 => {
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
                 values.forbidden("may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
             }
             "Exists" | "DoesNotExist" => {}
@@ -260,7 +260,7 @@ pub(crate) fn label_selector(selector: Node<'_>) {
 
 /// A selector that selects nothing in particular.
 pub(crate) fn is_empty_selector(selector: Node<'_>) -> bool {
-    selector.get("matchLabels").len() == 0 && selector.get("matchExpressions").len() == 0
+    selector.get("matchLabels").is_empty() && selector.get("matchExpressions").is_empty()
 }
 
 /// Whether labels satisfy a `metav1.LabelSelector`; absent selects nothing, empty everything.

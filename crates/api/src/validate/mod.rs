@@ -4,6 +4,7 @@
 //! those that hold for every object. Custom resources use [`metadata_create`] and [`metadata_update`], and have their
 //! own rules in [`crate::crd`]. Objects come decoded and defaulted; whatever else they are, nothing here panics.
 
+mod admission;
 mod amount;
 mod apps;
 mod autoscaling;
@@ -21,6 +22,7 @@ mod pod;
 mod quota;
 mod rbac;
 mod requests;
+mod required;
 mod service;
 mod storage;
 #[cfg(test)]
@@ -29,6 +31,7 @@ mod tests;
 use serde_json::Value;
 
 pub use requests::{access_review, binding, scale, token_request};
+pub use required::required;
 
 use crate::catalogue::Resource;
 use crate::field::FieldErrors;
@@ -152,6 +155,7 @@ fn rules(group: &str, kind: &str) -> Rules {
         ("apiregistration.k8s.io", "APIService") => {
             Rules::new(cluster::api_service).again(|_, _| {}).named(NameRule::PathSegment)
         }
+        ("admissionregistration.k8s.io", kind) => admission::rules(kind),
         ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::autoscaler(),
         ("policy", "PodDisruptionBudget") => autoscaling::disruption_budget(),
         ("networking.k8s.io", kind) => networking::rules(kind),

@@ -41,7 +41,7 @@ fn ingress_create(root: Node<'_>) {
 fn ingress(root: Node<'_>) {
     let spec = root.get("spec");
     let (rules, backend) = (spec.get("rules"), spec.get("defaultBackend"));
-    if rules.len() == 0 && !backend.is_set() {
+    if rules.is_empty() && !backend.is_set() {
         let shown = if rules.is_set() { "[]" } else { "null" };
         spec.invalid_as(shown, "either `defaultBackend` or `rules` must be specified");
     }
@@ -79,7 +79,7 @@ fn ingress_rule(rule: Node<'_>) {
         return;
     }
     let paths = http.get("paths");
-    if paths.len() == 0 {
+    if paths.is_empty() {
         paths.required("");
     }
     paths.items().for_each(ingress_path);
@@ -238,7 +238,7 @@ fn ip_block(block: Node<'_>) {
 
 fn service_cidr(root: Node<'_>) {
     let cidrs = root.get("spec").get("cidrs");
-    if cidrs.len() == 0 {
+    if cidrs.is_empty() {
         return cidrs.required("at least one CIDR required");
     }
     if cidrs.len() > 2 {

@@ -165,11 +165,6 @@ impl<'a> Node<'a> {
         self.ctx.errors.borrow().len()
     }
 
-    /// Forgets what was complained since there were `count` complaints.
-    pub(crate) fn forget(self, count: usize) {
-        self.ctx.errors.borrow_mut().truncate(count);
-    }
-
     pub(crate) fn push(self, error: FieldError) {
         self.ctx.errors.borrow_mut().push(error);
     }

@@ -74,7 +74,7 @@ fn limit_item(limit: Node<'_>, kind: &str) {
     known("min");
     if kind == "Pod" {
         for field in ["default", "defaultRequest"] {
-            if limit.get(field).len() > 0 {
+            if !limit.get(field).is_empty() {
                 limit.get(field).forbidden("may not be specified when `type` is 'Pod'");
             }
         }
@@ -137,12 +137,12 @@ fn compare(limit: Node<'_>, kind: &str, key: &str) {
         }
     }
     if let Some(at) = ratio {
-        if Amount::of(at.value) < Amount::ONE {
+        if Amount::of(at.value) < Amount::one() {
             at.invalid(&format!("ratio {} is less than 1", at.str()));
         }
         if let (Some(min), Some(max)) = (min, max) {
-            let bound = Amount::of(max.value).ratio(Amount::of(min.value));
-            if Amount::of(at.value).ratio(Amount::ONE) > bound {
+            let bound = Amount::of(max.value).ratio(&Amount::of(min.value));
+            if Amount::of(at.value).ratio(&Amount::one()) > bound {
                 at.invalid(&format!("ratio {} is greater than max/min = {bound:.6}", at.str()));
             }
         }
@@ -240,12 +240,12 @@ fn quota_spec(spec: Node<'_>) {
         }
         match operator.str() {
             "In" | "NotIn" => {
-                if values.len() == 0 {
+                if values.is_empty() {
                     values.required("must be at least one value when `operator` is 'In' or 'NotIn' for scope selector");
                 }
             }
             "Exists" | "DoesNotExist" => {
-                if values.len() > 0 {
+                if !values.is_empty() {
                     values.invalid("must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector");
                 }
             }

@@ -26,7 +26,7 @@ fn cluster_role(root: Node<'_>) {
     let aggregation = root.get("aggregationRule");
     if aggregation.is_set() {
         let selectors = aggregation.get("clusterRoleSelectors");
-        if selectors.len() == 0 {
+        if selectors.is_empty() {
             selectors.required("at least one clusterRoleSelector required if aggregationRule is non-nil");
         }
         selectors.items().for_each(meta::label_selector);
@@ -34,23 +34,23 @@ fn cluster_role(root: Node<'_>) {
 }
 
 fn policy_rule(rule: Node<'_>, namespaced: bool) {
-    if rule.get("verbs").len() == 0 {
+    if rule.get("verbs").is_empty() {
         rule.get("verbs").required("verbs must contain at least one value");
     }
     let urls = rule.get("nonResourceURLs");
-    if urls.len() > 0 {
+    if !urls.is_empty() {
         if namespaced {
             urls.invalid("namespaced rules cannot apply to non-resource URLs");
         }
-        if ["apiGroups", "resources", "resourceNames"].iter().any(|field| rule.get(field).len() > 0) {
+        if ["apiGroups", "resources", "resourceNames"].iter().any(|field| !rule.get(field).is_empty()) {
             urls.invalid("rules cannot apply to both regular resources and non-resource URLs");
         }
         return;
     }
-    if rule.get("apiGroups").len() == 0 {
+    if rule.get("apiGroups").is_empty() {
         rule.get("apiGroups").required("resource rules must supply at least one api group");
     }
-    if rule.get("resources").len() == 0 {
+    if rule.get("resources").is_empty() {
         rule.get("resources").required("resource rules must supply at least one resource");
     }
 }

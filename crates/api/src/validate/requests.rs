@@ -58,7 +58,7 @@ pub fn access_review(kind: &str, obj: &Value) -> FieldErrors {
                 .invalid_as("null", "exactly one of nonResourceAttributes or resourceAttributes must be specified"),
             _ => {}
         }
-        if kind != "SelfSubjectAccessReview" && spec.get("user").is_empty() && spec.get("groups").len() == 0 {
+        if kind != "SelfSubjectAccessReview" && spec.get("user").is_empty() && spec.get("groups").is_empty() {
             spec.get("user").invalid_as(Quoted(""), "at least one of user or group must be specified");
         }
         for field in ["fieldSelector", "labelSelector"] {
@@ -90,10 +90,10 @@ fn selector_attributes(selector: Node<'_>) {
         return;
     }
     let (raw, requirements) = (selector.get("rawSelector"), selector.get("requirements"));
-    if !raw.is_empty() && requirements.len() > 0 {
+    if !raw.is_empty() && !requirements.is_empty() {
         raw.invalid("may not specified at the same time as requirements");
     }
-    if raw.is_empty() && requirements.len() == 0 {
+    if raw.is_empty() && requirements.is_empty() {
         requirements
             .required(&format!("when {} is specified, requirements or rawSelector is required", selector.path()));
     }

@@ -31,7 +31,7 @@ fn service(root: Node<'_>) {
     let kind = spec.get("type").str();
     let ports = spec.get("ports");
     let headless = is_headless(spec);
-    if ports.len() == 0 && !headless && kind != "ExternalName" {
+    if ports.is_empty() && !headless && kind != "ExternalName" {
         ports.required("");
     }
     match kind {
@@ -78,7 +78,7 @@ fn service(root: Node<'_>) {
 
 fn external_name(spec: Node<'_>) {
     for field in ["clusterIPs", "ipFamilies"] {
-        if spec.get(field).len() > 0 {
+        if !spec.get(field).is_empty() {
             spec.get(field).forbidden(NOT_EXTERNAL_NAME);
         }
     }
@@ -213,7 +213,7 @@ fn no_port_twice(ports: Node<'_>) {
 
 fn source_ranges(spec: Node<'_>, notes: Node<'_>, kind: &str) {
     let ranges = spec.get("loadBalancerSourceRanges");
-    if ranges.len() > 0 {
+    if !ranges.is_empty() {
         let at = spec.get("LoadBalancerSourceRanges").with(ranges.value);
         if kind != "LoadBalancer" {
             at.forbidden(ONLY_LOAD_BALANCER);
@@ -255,7 +255,7 @@ fn needs_health_check(spec: Node<'_>) -> bool {
 fn traffic_policies(spec: Node<'_>, kind: &str) {
     let external = spec.get("externalTrafficPolicy");
     let reachable =
-        matches!(kind, "LoadBalancer" | "NodePort") || (kind == "ClusterIP" && spec.get("externalIPs").len() > 0);
+        matches!(kind, "LoadBalancer" | "NodePort") || (kind == "ClusterIP" && !spec.get("externalIPs").is_empty());
     if reachable {
         external.required_one_of(&["Cluster", "Local"]);
     } else if !external.is_empty() {
@@ -286,7 +286,8 @@ fn traffic_policies(spec: Node<'_>, kind: &str) {
 fn service_update(new: Node<'_>, old: Node<'_>) {
     let (spec, old_spec) = (new.get("spec"), old.get("spec"));
     let external = |spec: Node<'_>| spec.get("type").str() == "ExternalName";
-    if !external(spec) && !external(old_spec) && !(is_headless(spec) && is_headless(old_spec)) {
+    let both_headless = is_headless(spec) && is_headless(old_spec);
+    if !external(spec) && !external(old_spec) && !both_headless {
         ips_kept(spec, old_spec);
         families_kept(spec, old_spec);
     }
@@ -332,7 +333,7 @@ fn ips_kept(spec: Node<'_>, old: Node<'_>) {
 fn families_kept(spec: Node<'_>, old: Node<'_>) {
     let (families, old_families) = (spec.get("ipFamilies"), old.get("ipFamilies"));
     let (Some(was), now) = (old_families.array().first(), families.array().first()) else { return };
-    if Some(was) != now && families.len() > 0 && old.get("clusterIPs").len() > 0 && !is_headless(spec) {
+    if Some(was) != now && !families.is_empty() && !old.get("clusterIPs").is_empty() && !is_headless(spec) {
         families.index(0).invalid_as(Go(families.value), "may not change once set");
     }
 }
@@ -364,7 +365,7 @@ pub(super) fn endpoint_ip(ip: Node<'_>) {
 pub(super) fn endpoints(root: Node<'_>) {
     for subset in root.get("subsets").items() {
         let (ready, waiting, ports) = (subset.get("addresses"), subset.get("notReadyAddresses"), subset.get("ports"));
-        if ready.len() == 0 && waiting.len() == 0 {
+        if ready.is_empty() && waiting.is_empty() {
             subset.required("must specify `addresses` or `notReadyAddresses`");
         }
         for address in ready.items().chain(waiting.items()) {
@@ -402,7 +403,7 @@ pub(super) fn endpoint_slice(root: Node<'_>) {
     }
     for endpoint in endpoints.items() {
         let addresses = endpoint.get("addresses");
-        if addresses.len() == 0 {
+        if addresses.is_empty() {
             addresses.required("must contain at least 1 address");
         } else if addresses.len() > 100 {
             addresses.too_many(100);

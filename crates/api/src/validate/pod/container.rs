@@ -17,7 +17,7 @@ const NOT_FOR_EPHEMERAL: &str = "cannot be set for an Ephemeral Container";
 
 pub(super) fn containers(pod: Spec<'_>, volumes: &Volumes<'_>, claims: &BTreeSet<&str>) {
     let list = pod.spec.get("containers");
-    if list.len() == 0 {
+    if list.is_empty() {
         return list.required("");
     }
     let mut seen = HashSet::new();
@@ -66,7 +66,7 @@ pub(super) fn init_containers(pod: Spec<'_>, volumes: &Volumes<'_>, claims: &BTr
 
 pub(super) fn ephemeral_containers(pod: Spec<'_>, volumes: &Volumes<'_>, claims: &BTreeSet<&str>) {
     let list = pod.spec.get("ephemeralContainers");
-    if list.len() == 0 {
+    if list.is_empty() {
         return;
     }
     let mut others = HashSet::new();
@@ -316,7 +316,7 @@ fn resize_policy(policies: Node<'_>, restart: &str) {
 fn restart_policy(container: Node<'_>) {
     let (policy, rules) = (container.get("restartPolicy"), container.get("restartPolicyRules"));
     if !policy.is_set() {
-        if rules.len() == 0 {
+        if rules.is_empty() {
             return;
         }
         policy.required("must specify restartPolicy when restart rules are used");
@@ -393,7 +393,7 @@ fn handler(handler: Node<'_>, grace: Option<i64>) {
         }
         found = true;
         match kind {
-            "exec" if action.get("command").len() == 0 => action.get("command").required(""),
+            "exec" if action.get("command").is_empty() => action.get("command").required(""),
             "httpGet" => http_get(action),
             "tcpSocket" => port_number_or_name(action.get("port")),
             "grpc" => port_number(action.get("port")),

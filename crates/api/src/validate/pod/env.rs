@@ -147,7 +147,7 @@ pub(super) fn resource_ref(source: Node<'_>, volume: bool) {
         resource.not_supported(RESOURCES);
     }
     let divisor = source.get("divisor");
-    if Amount::of(divisor.value) == Amount::ZERO {
+    if Amount::of(divisor.value) == Amount::zero() {
         return;
     }
     let (what, values) = match name {

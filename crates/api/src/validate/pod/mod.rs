@@ -46,10 +46,10 @@ impl<'a> Spec<'a> {
 pub(crate) fn pod(root: Node<'_>) {
     pod_spec_and_annotations(root);
     let spec = root.get("spec");
-    if spec.get("ephemeralContainers").len() > 0 {
+    if !spec.get("ephemeralContainers").is_empty() {
         spec.get("ephemeralContainers").forbidden("cannot be set on create");
     }
-    if !spec.get("nodeName").is_empty() && spec.get("schedulingGates").len() > 0 {
+    if !spec.get("nodeName").is_empty() && !spec.get("schedulingGates").is_empty() {
         spec.get("nodeName").forbidden("cannot be set until all schedulingGates have been cleared");
     }
 }
@@ -83,7 +83,7 @@ pub(crate) fn template(template: Node<'_>) {
     let spec = template.get("spec");
     annotations(notes, spec);
     pod_spec(Spec { spec, meta: None });
-    if spec.get("ephemeralContainers").len() > 0 {
+    if !spec.get("ephemeralContainers").is_empty() {
         spec.get("ephemeralContainers").forbidden("ephemeral containers not allowed in pod template");
     }
 }
@@ -186,7 +186,7 @@ fn dns_config(spec: Node<'_>) {
         if !config.is_set() {
             return config.required("must provide `dnsConfig` when `dnsPolicy` is None");
         }
-        if servers.len() == 0 {
+        if servers.is_empty() {
             return servers.required("must provide at least one DNS nameserver when `dnsPolicy` is None");
         }
     }

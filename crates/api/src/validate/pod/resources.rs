@@ -99,7 +99,7 @@ fn pod_resource_name(at: Node<'_>, name: &str) {
 
 pub(crate) fn quantity(at: Node<'_>, name: &str) {
     let amount = Amount::of(at.value);
-    if amount < Amount::ZERO {
+    if amount < Amount::zero() {
         at.invalid("must be greater than or equal to 0");
     }
     if (COUNTED.contains(&name) || is_extended(name)) && !amount.is_integer() {
@@ -262,11 +262,12 @@ pub(super) fn pod_resources(pod: Spec<'_>, claims: &BTreeSet<&str>) {
         resources.get("claims").forbidden("claims may not be set for Resources at pod-level");
     }
     requirements(resources, resources.get("limits"), pod_resource_name, claims);
-    let mut total: BTreeMap<&str, i128> = BTreeMap::new();
+    let mut total: BTreeMap<&str, i64> = BTreeMap::new();
     let sidecars = pod.spec.get("initContainers").items().filter(|c| c.get("restartPolicy").str() == "Always");
     for container in pod.spec.get("containers").items().chain(sidecars) {
         for (name, amount) in container.get("resources").get("requests").map().into_iter().flatten() {
-            *total.entry(name).or_default() += Amount::of(amount).milli();
+            let sum = total.entry(name).or_default();
+            *sum = sum.saturating_add(Amount::of(amount).milli());
         }
     }
     for (name, request) in resources.get("requests").entries() {

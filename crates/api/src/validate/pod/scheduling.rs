@@ -39,7 +39,7 @@ fn weight(weight: Node<'_>) {
 
 pub(crate) fn node_selector(selector: Node<'_>) {
     let terms = selector.get("nodeSelectorTerms");
-    if terms.len() == 0 {
+    if terms.is_empty() {
         return terms.required("must have at least one node selector term");
     }
     terms.items().for_each(|term| node_selector_term(term, true));
@@ -50,12 +50,12 @@ fn node_selector_term(term: Node<'_>, strict: bool) {
         let values = requirement.get("values");
         match requirement.get("operator").str() {
             "In" | "NotIn" => {
-                if values.len() == 0 {
+                if values.is_empty() {
                     values.required("must be specified when `operator` is 'In' or 'NotIn'");
                 }
             }
             "Exists" | "DoesNotExist" => {
-                if values.len() > 0 {
+                if !values.is_empty() {
                     values.forbidden("may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
                 }
             }
@@ -104,7 +104,7 @@ fn label_keys(term: Node<'_>) {
     let selector = term.get("labelSelector");
     for field in ["matchLabelKeys", "mismatchLabelKeys"] {
         let keys = term.get(field);
-        if keys.len() == 0 {
+        if keys.is_empty() {
             continue;
         }
         if selector.is_set() {

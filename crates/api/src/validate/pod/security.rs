@@ -203,7 +203,7 @@ pub(super) fn host_users(pod: Spec<'_>) {
         }
     }
     for container in pod.containers() {
-        if container.get("volumeDevices").len() > 0 {
+        if !container.get("volumeDevices").is_empty() {
             container.get("volumeDevices").forbidden("when `hostUsers` is false");
         }
     }
@@ -247,7 +247,7 @@ fn windows(pod: Spec<'_>) {
     for field in ["seccompProfile", "fsGroup", "fsGroupChangePolicy"] {
         refuse(context.get(field));
     }
-    if context.get("sysctls").len() > 0 {
+    if !context.get("sysctls").is_empty() {
         context.get("sysctls").forbidden(NOT_WINDOWS);
     }
     refuse(spec.get("shareProcessNamespace"));

@@ -139,7 +139,7 @@ fn with_allowed_changes_undone(spec: Node<'_>, old: Node<'_>) -> Value {
     if grace == Some(1) && old_grace.is_some_and(|n| n < 0) {
         restore("terminationGracePeriodSeconds");
     }
-    if old.get("schedulingGates").len() > 0 {
+    if !old.get("schedulingGates").is_empty() {
         gated(spec, old, &mut restore);
     }
     munged

@@ -106,7 +106,7 @@ fn source(volume: Node<'_>, pod: Spec<'_>, pod_name: &str) {
             }
         }
         match *kind {
-            "emptyDir" if Amount::of(source.get("sizeLimit").value) < Amount::ZERO => {
+            "emptyDir" if Amount::of(source.get("sizeLimit").value) < Amount::zero() => {
                 source.get("sizeLimit").forbidden("SizeLimit field must be a valid resource quantity");
             }
             "hostPath" => host_path(source),

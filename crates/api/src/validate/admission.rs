@@ -1,0 +1,252 @@
+//! Webhook configurations and admission policies.
+
+use std::collections::HashSet;
+
+use super::node::Node;
+use super::{Rules, meta};
+use crate::names;
+
+const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
+
+pub(super) fn rules(kind: &str) -> Rules {
+    match kind {
+        "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => Rules::new(webhooks).before(|_, _| {}),
+        "ValidatingAdmissionPolicy" => Rules::new(policy).before(|_, _| {}),
+        "ValidatingAdmissionPolicyBinding" => Rules::new(binding).before(|_, _| {}),
+        _ => Rules::new(|_| {}),
+    }
+}
+
+fn webhooks(root: Node<'_>) {
+    let mut seen = HashSet::new();
+    for hook in root.get("webhooks").items() {
+        webhook(hook);
+        review_versions(hook.get("admissionReviewVersions"));
+        let name = hook.get("name");
+        if !name.is_empty() && !seen.insert(name.str()) {
+            name.duplicate();
+        }
+    }
+}
+
+fn webhook(hook: Node<'_>) {
+    let name = hook.get("name");
+    let complaints = names::dns1123_subdomain(name.str());
+    if name.is_empty() {
+        name.required("");
+    } else if !complaints.is_empty() {
+        name.invalid(&complaints.join(","));
+    } else if name.str().split('.').count() < 3 {
+        name.invalid("should be a domain with at least three segments separated by dots");
+    }
+    for rule in hook.get("rules").items() {
+        operations(rule.get("operations"));
+        resource_rule(rule);
+    }
+    given_one_of(hook.get("failurePolicy"), &["Fail", "Ignore"]);
+    given_one_of(hook.get("matchPolicy"), &["Equivalent", "Exact"]);
+    let effects = hook.get("sideEffects");
+    if effects.is_set() {
+        effects.one_of(&["None", "NoneOnDryRun"]);
+    } else {
+        effects.required("must specify one of None, NoneOnDryRun");
+    }
+    let timeout = hook.get("timeoutSeconds");
+    if timeout.int().is_some_and(|n| !(1..=30).contains(&n)) {
+        timeout.invalid("the timeout value must be between 1 and 30 seconds");
+    }
+    meta::label_selector(hook.get("namespaceSelector"));
+    meta::label_selector(hook.get("objectSelector"));
+    given_one_of(hook.get("reinvocationPolicy"), &["IfNeeded", "Never"]);
+    client_config(hook.get("clientConfig"));
+    match_conditions(hook.get("matchConditions"));
+}
+
+fn given_one_of(node: Node<'_>, supported: &[&str]) {
+    if node.is_set() {
+        node.one_of(supported);
+    }
+}
+
+fn operations(list: Node<'_>) {
+    if list.is_empty() {
+        list.required("");
+    }
+    if list.len() > 1 && list.array().iter().any(|o| o == "*") {
+        list.invalid("if '*' is present, must not specify other operations");
+    }
+    list.items().for_each(|operation| operation.one_of(OPERATIONS));
+}
+
+fn resource_rule(rule: Node<'_>) {
+    for (field, what) in [("apiGroups", "API groups"), ("apiVersions", "API versions")] {
+        let list = rule.get(field);
+        if list.is_empty() {
+            list.required("");
+        }
+        if list.len() > 1 && list.array().iter().any(|v| v == "*") {
+            list.invalid(&format!("if '*' is present, must not specify other {what}"));
+        }
+    }
+    for version in rule.get("apiVersions").items() {
+        if version.is_empty() {
+            version.required("");
+        }
+    }
+    let resources = rule.get("resources");
+    if resources.is_empty() {
+        resources.required("");
+    }
+    for resource in resources.items() {
+        if resource.is_empty() {
+            resource.required("");
+        }
+    }
+    let has = |name: &str| resources.array().iter().any(|r| r == name);
+    if resources.len() > 1 && has("*/*") {
+        resources.invalid("if '*/*' is present, must not specify other resources");
+    }
+    let plain = resources.array().last().and_then(|r| r.as_str()).is_some_and(|r| r != "*" && !r.contains('/'));
+    if has("*") && plain {
+        resources.invalid("if '*' is present, must not specify other resources without subresources");
+    }
+    given_one_of(rule.get("scope"), &["*", "Cluster", "Namespaced"]);
+}
+
+fn review_versions(versions: Node<'_>) {
+    if versions.is_empty() {
+        return versions.required("must specify one of v1, v1beta1");
+    }
+    let mut seen = HashSet::new();
+    for version in versions.items() {
+        if seen.insert(version.str()) {
+            version.check(names::dns1035_label);
+        } else {
+            version.invalid_str("duplicate version");
+        }
+    }
+    if !seen.contains("v1") && !seen.contains("v1beta1") {
+        versions.invalid("must include at least one of v1, v1beta1");
+    }
+}
+
+fn client_config(config: Node<'_>) {
+    let (url, service) = (config.get("url"), config.get("service"));
+    if url.is_set() == service.is_set() {
+        return config.required("exactly one of url or service is required");
+    }
+    if url.is_set() {
+        if !url.str().starts_with("https://") {
+            let scheme = url.str().split_once("://").map_or("", |(scheme, _)| scheme);
+            url.invalid_text(scheme, "'https' is the only allowed URL scheme; desired format: https://host[/path]");
+        }
+        return;
+    }
+    for (field, text) in [("name", "service name is required"), ("namespace", "service namespace is required")] {
+        if service.get(field).is_empty() {
+            service.get(field).required(text);
+        }
+    }
+    let port = service.get("port");
+    if port.is_set() && !names::port_number(port.int_or_0()).is_empty() {
+        port.invalid(&format!("port is not valid: {}", names::between(1, 65535)));
+    }
+    let path = service.get("path");
+    if !path.is_empty() && !path.str().starts_with('/') {
+        path.invalid("must start with a '/'");
+    }
+}
+
+fn match_conditions(conditions: Node<'_>) {
+    if conditions.len() > 64 {
+        conditions.too_many(64);
+    }
+    let mut seen = HashSet::new();
+    for condition in conditions.items() {
+        if condition.get("expression").str().trim().is_empty() {
+            condition.get("expression").required("");
+        }
+        let name = condition.get("name");
+        if name.is_empty() {
+            name.required("");
+        } else {
+            name.check(names::qualified_name);
+            if !seen.insert(name.str()) {
+                name.duplicate();
+            }
+        }
+    }
+}
+
+fn policy(root: Node<'_>) {
+    let spec = root.get("spec");
+    let failure = spec.get("failurePolicy");
+    if failure.is_set() {
+        failure.one_of(&["Fail", "Ignore"]);
+    } else {
+        failure.required("");
+    }
+    let kind = spec.get("paramKind");
+    if kind.is_set() {
+        for field in ["apiVersion", "kind"] {
+            if kind.get(field).is_empty() {
+                kind.get(field).required("");
+            }
+        }
+    }
+    let constraints = spec.get("matchConstraints");
+    if constraints.is_set() {
+        let rules = constraints.get("resourceRules");
+        if rules.is_empty() {
+            rules.required("");
+        }
+        match_resources(constraints);
+    } else {
+        constraints.required("");
+    }
+    match_conditions(spec.get("matchConditions"));
+    let (validations, audits) = (spec.get("validations"), spec.get("auditAnnotations"));
+    if validations.is_empty() && audits.is_empty() {
+        let text = "validations or auditAnnotations must be non-empty";
+        validations.required(&format!("{text}; {}", text.replace("non-empty", "specified")));
+        audits.required(text);
+    }
+    for validation in validations.items() {
+        if validation.get("expression").str().trim().is_empty() {
+            validation.get("expression").required("expression is not specified");
+        }
+        given_one_of(validation.get("reason"), &["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"]);
+    }
+}
+
+fn match_resources(constraints: Node<'_>) {
+    meta::label_selector(constraints.get("namespaceSelector"));
+    meta::label_selector(constraints.get("objectSelector"));
+    for list in ["resourceRules", "excludeResourceRules"] {
+        for rule in constraints.get(list).items() {
+            operations(rule.get("operations"));
+            resource_rule(rule);
+        }
+    }
+    given_one_of(constraints.get("matchPolicy"), &["Equivalent", "Exact"]);
+}
+
+fn binding(root: Node<'_>) {
+    let spec = root.get("spec");
+    spec.get("policyName").required_and(names::dns1123_subdomain);
+    match_resources(spec.get("matchResources"));
+    let actions = spec.get("validationActions");
+    if actions.is_empty() {
+        actions.required("");
+    }
+    let mut seen = HashSet::new();
+    for action in actions.items() {
+        action.one_of(&["Audit", "Deny", "Warn"]);
+        if !seen.insert(action.str()) {
+            action.duplicate();
+        }
+    }
+    if seen.contains("Deny") && seen.contains("Warn") {
+        actions.invalid("must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)");
+    }
+}
