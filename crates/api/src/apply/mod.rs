@@ -12,6 +12,7 @@ mod merge;
 mod reset;
 mod scale;
 mod typed;
+mod versions;
 mod zero;
 
 use serde_json::{Value, json};
@@ -20,6 +21,7 @@ pub use element::{Literal, PathElement};
 pub use fieldset::{FieldSet, show};
 pub use reset::reset_fields;
 pub use scale::{ReplicasPath, parent_entries, scale_entries};
+pub use versions::{BuiltInVersions, Versions};
 
 use crate::catalogue::split_api_version;
 use crate::schema::{Schema, TypeId};
@@ -50,12 +52,6 @@ pub struct Context<'a> {
     /// How to see the object in other versions of its group, for managers that wrote in them. Without it all versions
     /// are taken to have the same shape.
     pub versions: Option<&'a dyn Versions>,
-}
-
-/// The other versions of a kind.
-pub trait Versions: Sync {
-    /// The object in another version, and its type there. `None` when that version is no longer served.
-    fn convert(&self, object: &Value, api_version: &str) -> Option<(Value, &Schema, TypeId)>;
 }
 
 impl<'a> Context<'a> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::apply::{Context, apply, reset_fields, track_update};
+use crate::apply::{BuiltInVersions, Context, apply, reset_fields, track_update};
 use crate::schema::builtin;
 
 pub(super) fn context<'a>(group: &str, version: &'a str, kind: &'a str, manager: &'a str) -> Context<'a> {
@@ -94,6 +94,35 @@ fn service_ports_are_keyed_by_port_and_protocol() {
         json!({"apiVersion":"v1","kind":"Service","metadata":{"name":"s"},"spec":{"ports":[{"name":"t","port":53}]}});
     let after = apply(&ctx, Some(&new), &fewer, false).unwrap();
     assert_eq!(after["spec"]["ports"], json!([{"name":"t","port":53}]), "defaulting adds the protocol again");
+}
+
+#[test]
+fn managers_of_other_versions_keep_their_paths() {
+    let mut live = json!({"apiVersion":"autoscaling/v1","kind":"HorizontalPodAutoscaler","metadata":{"name":"h"},
+        "spec":{"maxReplicas":3,"minReplicas":1,"scaleTargetRef":{"kind":"Deployment","name":"d"},"targetCPUUtilizationPercentage":50}});
+    let one = context("autoscaling", "autoscaling/v1", "HorizontalPodAutoscaler", "one");
+    track_update(&one, None, &mut live);
+    let hpa = BuiltInVersions { kind: "HorizontalPodAutoscaler", api_version: "autoscaling/v2" };
+    live = crate::apply::Versions::convert(
+        &BuiltInVersions { api_version: "autoscaling/v1", ..hpa },
+        &live,
+        "autoscaling/v2",
+    )
+    .unwrap()
+    .0;
+    live["metadata"]["uid"] = json!("u");
+    let two = context("autoscaling", "autoscaling/v2", "HorizontalPodAutoscaler", "two");
+    let mut new = live.clone();
+    new["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] = json!(70);
+    track_update(&Context { versions: Some(&hpa), ..two }, Some(&live), &mut new);
+    let entries = &new["metadata"]["managedFields"];
+    assert_eq!(entries[0]["apiVersion"], "autoscaling/v1");
+    assert_eq!(
+        entries[0]["fieldsV1"],
+        json!({"f:spec":{"f:maxReplicas":{},"f:minReplicas":{},"f:scaleTargetRef":{}}}),
+        "the percentage is the other's now"
+    );
+    assert_eq!(entries[1]["fieldsV1"], json!({"f:spec":{"f:metrics":{}}}));
 }
 
 /// The second step of the reference transcript about custom resources, with what the first ones left.

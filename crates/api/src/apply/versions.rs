@@ -1,0 +1,31 @@
+//! Objects in the other versions of their kind, for managers that wrote in those.
+
+use serde_json::Value;
+
+use crate::catalogue::split_api_version;
+use crate::convert::convert;
+use crate::schema::{Schema, TypeId, builtin};
+
+/// The other versions of a kind.
+pub trait Versions: Sync {
+    /// The object in another version, and its type there. `None` when that version is no longer served.
+    fn convert(&self, object: &Value, api_version: &str) -> Option<(Value, &Schema, TypeId)>;
+}
+
+/// The versions of a built-in kind.
+#[derive(Clone, Copy, Debug)]
+pub struct BuiltInVersions<'a> {
+    pub kind: &'a str,
+    /// The version that objects come in.
+    pub api_version: &'a str,
+}
+
+impl Versions for BuiltInVersions<'_> {
+    fn convert(&self, object: &Value, api_version: &str) -> Option<(Value, &Schema, TypeId)> {
+        let to = split_api_version(api_version);
+        let ty = builtin().of_kind(to.0, to.1, self.kind)?;
+        let mut object = object.clone();
+        convert(self.kind, split_api_version(self.api_version), to, &mut object).ok()?;
+        Some((object, builtin(), ty))
+    }
+}
