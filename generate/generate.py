@@ -11,11 +11,11 @@ Without arguments both packages are downloaded to a temporary directory.
 
 The data file, line by line (`expand` in crates/api/src/schema/builtin.rs belongs to its reader):
 
-    core.v1.Pod gvk=/v1/Pod            a type; `atomic` marks a struct with one owner
+    core.v1.Pod gvk=/v1/Pod            a type; `atomic` marks a struct with one owner, `union=` a union's discriminator and fields
      name TYPE NUMBERS MARKS…          a field of it; numbers are a path through inlined messages, `-` if there are none
     enum core.v1.Protocol [...]        the values of an enumeration
     TYPE: s b i32 i64 f64 bytes any ios q time utime fields, a name, []T ([atomic]T, [set]T, [key,key]T), {}T ({atomic}T)
-    MARKS: r required; presence p, a or n (see go-facts.txt); merge, replace, retainKeys, key=; default=; go=; enum=; map-atomic
+    MARKS: r required (with its place in the list, if that is not sorted); presence p, a or n (see go-facts.txt); merge, replace, retainKeys, key=; default=; go=; enum=; map-atomic
 """
 
 import argparse
@@ -258,8 +258,11 @@ def struct_lines(name, schema, all_messages, known):
     head = [name, *gvk(schema)]
     if schema.get("x-kubernetes-map-type") == "atomic":
         head.append("atomic")
+    for union in schema.get("x-kubernetes-unions", []):
+        head.append(f"union={union.get('discriminator', '')}:{','.join(union['fields-to-discriminateBy'])}")
     properties = schema.get("properties", {})
-    required = set(schema.get("required", []))
+    order = schema.get("required", [])
+    required = set(order)
     paths = numbers(all_messages.get(name.lower(), {}), all_messages, properties)
     lines, refers, missing = [" ".join(head)], [], []
     for field in sorted(properties):
@@ -273,7 +276,7 @@ def struct_lines(name, schema, all_messages, known):
             missing.append(f"{name}.{field}")
         line = [field, expression, path]
         if field in required:
-            line.append("r")
+            line.append("r" if order == sorted(order) else f"r{order.index(field)}")
         line += presence(prop, field in required, next((m for m in marks if len(m) == 1), ""))
         if "$ref" in prop and prop.get("x-kubernetes-map-type") == "atomic":
             line.append("map-atomic")

@@ -4,6 +4,9 @@ use std::sync::LazyLock;
 
 use crate::schema::{self, TypeId};
 
+/// The version of Kubernetes whose API this is.
+pub const KUBERNETES_VERSION: &str = "v1.36.4";
+
 /// A resource as discovery shows it, in one version.
 #[derive(Clone, Debug)]
 pub struct Resource {

@@ -40,6 +40,8 @@ pub struct Type {
     pub shape: Shape,
     /// The kinds that objects of this type have.
     pub kinds: Box<[Gvk]>,
+    /// `x-kubernetes-unions`, as `discriminator:field,field`.
+    pub union: Option<Box<str>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,6 +145,8 @@ pub struct Published {
     pub enumeration: Option<Arc<[Box<str>]>>,
     /// `x-kubernetes-list-type: atomic` is written out, and not merely the default.
     pub atomic_list: bool,
+    /// The place among the required fields, where they are not sorted.
+    pub required_place: u8,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -194,7 +198,7 @@ impl Schema {
     /// Adds a type and answers its id; named types can then be found by name.
     pub fn add(&mut self, name: &str, shape: Shape) -> TypeId {
         let id = TypeId(u32::try_from(self.types.len()).unwrap_or(u32::MAX));
-        self.types.push(Type { name: name.into(), shape, kinds: Box::default() });
+        self.types.push(Type { name: name.into(), shape, kinds: Box::default(), union: None });
         if !name.is_empty() {
             self.by_name.insert(name.into(), id);
         }

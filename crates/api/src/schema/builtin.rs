@@ -75,6 +75,7 @@ impl Loader {
         let Some(name) = words.next() else { return };
         let mut shape = Shape::Struct(Struct::default());
         let mut kinds = Vec::new();
+        let mut union = None;
         while let Some(word) = words.next() {
             match word {
                 "=" => shape = words.next().and_then(leaf).unwrap_or(Shape::Any),
@@ -83,11 +84,16 @@ impl Loader {
                         s.atomic = true;
                     }
                 }
-                _ => kinds.extend(word.strip_prefix("gvk=").and_then(gvk)),
+                _ => match word.split_once('=') {
+                    Some(("gvk", text)) => kinds.extend(gvk(text)),
+                    Some(("union", text)) => union = Some(text.into()),
+                    _ => {}
+                },
             }
         }
         let id = self.schema.add(&expand(name), shape);
-        self.schema.types[id.0 as usize].kinds = kinds.into();
+        let ty = &mut self.schema.types[id.0 as usize];
+        (ty.kinds, ty.union) = (kinds.into(), union);
         self.ids.insert(name, id);
     }
 
@@ -115,7 +121,11 @@ impl Loader {
         for word in words {
             self.mark(&mut field, &mut published, word);
         }
-        if published.atomic_list || published.go_type.is_some() || published.enumeration.is_some() {
+        if published.atomic_list
+            || published.required_place > 0
+            || published.go_type.is_some()
+            || published.enumeration.is_some()
+        {
             field.published = Some(Box::new(published));
         }
         Some(field)
@@ -130,6 +140,10 @@ impl Loader {
             "merge" => patch(field).merge = true,
             "replace" => patch(field).replace = true,
             "retainKeys" => patch(field).retain_keys = true,
+            _ if word.starts_with('r') && word[1..].bytes().all(|b| b.is_ascii_digit()) => {
+                field.required = true;
+                published.required_place = word[1..].parse().unwrap_or(0);
+            }
             _ => match word.split_once('=') {
                 Some(("key", key)) => patch(field).merge_key = Some(key.into()),
                 Some(("go", name)) => published.go_type = Some(name.into()),
