@@ -272,7 +272,7 @@ def struct_lines(name, schema, all_messages, known):
         marks = known.get(field, [])
         known_path = next((m[7:] for m in marks if m.startswith("number=")), "")
         path = known_path or ".".join(map(str, paths.get(field, ()))) or "-"
-        if path == "-" and field not in ("apiVersion", "kind"):
+        if path == "-" and field not in ("apiVersion", "kind") and not name.startswith("version."):
             missing.append(f"{name}.{field}")
         line = [field, expression, path]
         if field in required:

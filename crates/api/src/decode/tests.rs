@@ -52,6 +52,8 @@ fn hostile_bodies_are_refused_quickly() {
         let body = open.repeat(100_000);
         assert_eq!(parse(body.as_bytes(), format).unwrap_err().code, 400, "{open}");
     }
+    let many = "- 0\n".repeat(1_200_000);
+    assert_eq!(parse(many.as_bytes(), Format::Yaml).unwrap_err().code, 400);
     assert_eq!(parse(b"{\"a\":\"\xff\"}", Format::Json).unwrap_err().code, 400);
     assert_eq!(parse(b"a: \xff", Format::Yaml).unwrap_err().code, 400);
     let mut bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n".to_owned();

@@ -11,6 +11,9 @@ use crate::status::{Result, Status};
 
 /// The scanner behind the parser looks at every open bracket for each token, so that depth costs time squared.
 const MAX_BRACKETS: usize = 5_000;
+/// What may begin or end a node: lines, commas and colons. A node takes hundreds of bytes while it is read, and text with
+/// as many of these marks is far beyond what an object may hold.
+const MAX_MARKS: usize = 1_000_000;
 /// How many repeated keys are told; each costs one more pass.
 const MAX_DUPLICATES: usize = 10;
 
@@ -20,6 +23,9 @@ pub(super) fn parse(body: &[u8]) -> Result<Parsed> {
     };
     if too_many_brackets(body) {
         return Err(Status::bad_request("error converting YAML to JSON: yaml: exceeded max depth"));
+    }
+    if body.iter().filter(|b| matches!(b, b'\n' | b',' | b':' | b'?')).count() > MAX_MARKS {
+        return Err(Status::bad_request("error converting YAML to JSON: yaml: document has too many nodes"));
     }
     let mut told = Vec::new();
     loop {
@@ -45,7 +51,7 @@ fn sentence(told: &[String]) -> Vec<String> {
 /// `yaml: line 3: did not find expected key`, as upstream's parser, another child of the same C library, puts it.
 fn go_like(error: &yaml_serde::Error) -> String {
     let text = error.to_string();
-    let problem = text.split(" at line ").next().unwrap_or(&text);
+    let problem = text.split(" at line ").next().and_then(|t| t.split(", while ").next()).unwrap_or(&text);
     match error.location() {
         Some(location) => format!("yaml: line {}: {problem}", location.line()),
         None => format!("yaml: {problem}"),
