@@ -36,7 +36,7 @@ unit: tools ## unit, property and contract tests
 	ETCD_BIN=$(CURDIR)/.tools/bin/etcd $(CARGO) test --workspace --quiet
 
 fuzz: ## every decoder on mutated input; FUZZ_SECONDS for each (default 2)
-	@if [ -d tests/fuzz ]; then $(CARGO) run --quiet -p selvedge-fuzz -- --seconds $${FUZZ_SECONDS:-2}; fi
+	$(CARGO) run --quiet -p selvedge-fuzz -- --seconds $${FUZZ_SECONDS:-2}
 
 blackbox: tools build ## only the tests of the built binary; ARGS goes to pytest
 	$(PYTEST) -q $(ARGS)

@@ -1,0 +1,106 @@
+//! Good input to start from, by target.
+
+use api::{catalogue, proto, schema};
+use serde_json::{Value, json};
+
+pub(crate) fn objects() -> Vec<Value> {
+    vec![
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": {"x": "y"}, "finalizers": ["e.com/x"]},
+            "data": {"a": "1"}, "binaryData": {"b": "aGVsbG8="}, "immutable": true}),
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "creationTimestamp": "2026-01-02T03:04:05Z"},
+            "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}]},
+                "strategy": {"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 1}},
+                "template": {"metadata": {"labels": {"app": "web"}}, "spec": {
+                    "containers": [{"name": "web", "image": "nginx", "ports": [{"containerPort": 80, "protocol": "TCP"}],
+                        "env": [{"name": "A", "value": "1"}], "resources": {"limits": {"cpu": "100m", "memory": "64Mi"}}}],
+                    "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}], "tolerations": [{"operator": "Exists"}]}}}}),
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+            "spec": {"ports": [{"port": 80, "targetPort": "http", "nodePort": 30000}], "clusterIPs": ["10.0.0.1"], "selector": {"a": "b"}}}),
+        json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "eventTime": "2026-01-02T03:04:05.000006Z",
+            "involvedObject": {"kind": "Pod"}, "count": 3}),
+        crd(),
+    ]
+}
+
+pub(crate) fn crd() -> Value {
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "looms.w.com"},
+        "spec": {"group": "w.com", "scope": "Namespaced", "names": {"plural": "looms", "singular": "loom", "kind": "Loom", "listKind": "LoomList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "additionalPrinterColumns": [{"name": "T", "type": "integer", "jsonPath": ".spec.threads"}],
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                    "spec": {"type": "object", "required": ["threads"], "properties": {
+                        "threads": {"type": "integer", "minimum": 1, "maximum": 9, "multipleOf": 1}, "name": {"type": "string", "pattern": "^a+$", "maxLength": 5},
+                        "any": {"x-kubernetes-preserve-unknown-fields": true}, "either": {"x-kubernetes-int-or-string": true},
+                        "list": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+                            "items": {"type": "object", "required": ["k"], "properties": {"k": {"type": "string", "default": "z"}}}},
+                        "map": {"type": "object", "additionalProperties": {"type": "number", "nullable": true}}},
+                        "x-kubernetes-validations": [{"rule": "self.threads > 1 && oldSelf.threads <= self.threads", "message": "m"}]},
+                    "status": {"type": "object", "anyOf": [{"required": ["a"]}, {"not": {"required": ["b"]}}], "properties": {"a": {"type": "boolean"}, "b": {"enum": [1, "x"]}}}}}}}]}})
+}
+
+pub(crate) fn json_texts() -> Vec<Vec<u8>> {
+    objects().iter().map(|o| o.to_string().into_bytes()).collect()
+}
+
+pub(crate) fn yaml_texts() -> Vec<Vec<u8>> {
+    let mut all = texts(&[
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  labels: {x: y, \"on\": 'off'}\ndata:\n  a: |\n    line\n    line\n  b: >-\n    folded\n",
+        "a: &a [1, 2.5, 0x10, 0o7, .inf, ~, yes]\nb: *a\nc: {<<: {d: 1}}\n? complex\n: value\n--- \nsecond: true\n",
+        "- a\n-\n  - b\n  - \"\\x41\\u0042\\n\"\n- !!str 12\n- 2026-01-02\n# comment\n",
+    ]);
+    all.extend(json_texts());
+    all
+}
+
+pub(crate) fn protobuf_messages() -> Vec<Vec<u8>> {
+    let schema = schema::builtin();
+    let encoded = |o: &Value| {
+        let (group, version) = catalogue::split_api_version(o["apiVersion"].as_str()?);
+        let ty = schema.of_kind(group, version, o["kind"].as_str()?)?;
+        let raw = proto::encode(schema, ty, o);
+        Some(proto::wrap(o["apiVersion"].as_str()?, o["kind"].as_str()?, &raw))
+    };
+    objects().iter().filter_map(encoded).collect()
+}
+
+pub(crate) fn patches() -> Vec<Vec<u8>> {
+    texts(&[
+        r#"[{"op":"add","path":"/metadata/labels/a~1b","value":"c"},{"op":"remove","path":"/spec"},{"op":"test","path":"/kind","value":"ConfigMap"}]"#,
+        r#"[{"op":"move","from":"/data/a","path":"/data/b"},{"op":"copy","from":"/data","path":"/binaryData"},{"op":"replace","path":"/x/-","value":null}]"#,
+        r#"{"data":{"a":null,"b":"2"},"metadata":{"labels":null}}"#,
+        r#"{"spec":{"template":{"spec":{"$setElementOrder/containers":[{"name":"web"},{"name":"b"}],"containers":[{"name":"b","image":"i"},{"name":"web","$patch":"delete"}]}}}}"#,
+        r#"{"metadata":{"$deleteFromPrimitiveList/finalizers":["e.com/x"],"finalizers":["e.com/y"]},"spec":{"$retainKeys":["replicas"],"$patch":"replace","replicas":1}}"#,
+    ])
+}
+
+pub(crate) fn selectors() -> Vec<Vec<u8>> {
+    texts(&[
+        "a=b,c!=d",
+        "x in (a, b),y notin (c),z,!w",
+        "a==b",
+        "metadata.name=x,spec.nodeName!=y",
+        "n>1,m<2",
+        "k8s.io/name in ()",
+        "a=\\,b\\=",
+    ])
+}
+
+pub(crate) fn quantities() -> Vec<Vec<u8>> {
+    texts(&["100m", "1.5Gi", "-3e3", "12345678901234567890Ei", "0", ".5", "1E", "1n", "+1Ki"])
+}
+
+pub(crate) fn rules() -> Vec<Vec<u8>> {
+    texts(&[
+        "self.threads > 1 && self.name.matches('^a+$')",
+        "self.list.all(x, x.k != '') ? size(self.map) < 3 : has(self.any)",
+        "self.map['a'] in [1, 2.0, 3u] || duration('1h') > duration('30m')",
+        "quantity('1Gi').isGreaterThan(quantity('1Mi'))",
+        "self == oldSelf",
+        "[1,2].map(x, x * 2).exists_one(y, y == 4)",
+        "url('https://a/b').getHost() == 'a'",
+    ])
+}
+
+fn texts(all: &[&str]) -> Vec<Vec<u8>> {
+    all.iter().map(|t| t.as_bytes().to_vec()).collect()
+}
