@@ -171,7 +171,7 @@ def names(center):
 def test_disk_full(base):
     disk = base / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(disk)], capture_output=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", str(disk)], capture_output=True)
     if mounted.returncode:
         pytest.skip("mounting a small disk needs root; the file size limit test stands in for it")
     center = Center(base / "data")
@@ -180,7 +180,7 @@ def test_disk_full(base):
         center.command[center.command.index("--data-dir") + 1] = str(center.data_dir)
         ballast = disk / "ballast"
         center.start()
-        ballast.write_bytes(b"x" * (2 << 20))
+        ballast.write_bytes(b"x" * (10 << 20))
         done, status, body = fill_until_refused(center)
         assert status in (500, 503, 507) and b"Status" in body and b"full" in body, (status, body)
         assert set(done) <= names(center), "reading goes on while the disk is full"
