@@ -175,14 +175,13 @@ pub async fn replace(call: &Call, old: &Arc<Object>, mut new: Value, tracked: bo
 /// What no client can change: identity and the marks of deletion.
 fn keep_identity(new: &mut Value, old: &Value) {
     let metadata = create::metadata(new);
-    for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "namespace", "name"] {
+    for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "namespace", "name", "resourceVersion"] {
         match &old["metadata"][field] {
             Value::Null => metadata.remove(field),
             kept => metadata.insert(field.into(), kept.clone()),
         };
     }
     metadata.remove("selfLink");
-    metadata.remove("resourceVersion");
 }
 
 fn is_same(old: &Value, new: &Value) -> bool {
