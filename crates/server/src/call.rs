@@ -90,8 +90,9 @@ impl Call {
     /// Checks the options that all writes share; `kind` is what upstream calls them (`UpdateOptions`).
     pub fn check_write_options(&self, kind: &str) -> Result<()> {
         let mut errors = Vec::new();
-        for value in self.query.all("dryRun").filter(|v| *v != "All") {
-            errors.push(FieldError::not_supported("dryRun", &value.into(), &["All"]));
+        let runs: Vec<&str> = self.query.all("dryRun").collect();
+        if runs.iter().any(|v| *v != "All") {
+            errors.push(FieldError::not_supported("dryRun", &runs.into(), &["All"]));
         }
         let manager = self.query.get("fieldManager");
         if manager.len() > 128 {

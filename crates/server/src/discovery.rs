@@ -80,7 +80,7 @@ pub fn resource_list(kinds: &[Arc<Kind>], group: &str, version: &str) -> Option<
         for s in &r.subresources {
             let mut entry = json!({"name": format!("{}/{}", r.resource, s.name), "singularName": "",
                 "namespaced": r.namespaced, "kind": s.kind, "verbs": s.verbs});
-            if s.group != r.group || s.version != r.version {
+            if !s.version.is_empty() && (s.group != r.group || s.version != r.version) {
                 entry["group"] = json!(s.group);
                 entry["version"] = json!(s.version);
             }
@@ -130,8 +130,9 @@ fn aggregated_resource(kind: &Arc<Kind>) -> Value {
     }
     if !r.subresources.is_empty() {
         let subresource = |s: &api::catalogue::Subresource| {
+            let (group, version) = if s.version.is_empty() { (&r.group, &r.version) } else { (&s.group, &s.version) };
             json!({"subresource": s.name, "verbs": s.verbs,
-                "responseKind": {"group": s.group, "version": s.version, "kind": s.kind}})
+                "responseKind": {"group": group, "version": version, "kind": s.kind}})
         };
         entry["subresources"] = r.subresources.iter().map(subresource).collect();
     }

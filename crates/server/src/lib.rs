@@ -27,6 +27,7 @@ mod respond;
 mod subresources;
 mod types;
 mod verbs;
+mod yaml;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 

@@ -83,9 +83,10 @@ pub fn object(kind: &Kind, accept: Accept, include: IncludeObject, object: &Obje
         (Shape::Object, Format::Protobuf) => Ok(protobuf(kind, object).into()),
         (Shape::Object, Format::Yaml) => yaml(&in_version(kind, object).value()),
         (Shape::Partial, _) => value(&partial(object), accept.format),
-        (Shape::PartialList, _) => Err(Status::not_acceptable(
-            "you requested PartialObjectMetadataList, but the requested object is not a list (*runtime.Unknown)",
-        )),
+        (Shape::PartialList, _) => Err(Status::not_acceptable(format!(
+            "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
+            go_type(kind, "")
+        ))),
         (Shape::Table, format) => {
             let table = table_of(kind, include, std::iter::once(object), revision_only(object.revision), true);
             value(&table, format)
@@ -111,7 +112,27 @@ pub fn value(value: &Value, format: Format) -> Result<Bytes> {
 }
 
 fn yaml(value: &Value) -> Result<Bytes> {
-    yaml_serde::to_string(value).map(|text| text.into_bytes().into()).map_err(Status::internal)
+    Ok(crate::yaml::write(value).into())
+}
+
+/// What upstream's code calls the type of an answer.
+fn go_type(kind: &Kind, suffix: &str) -> String {
+    match &kind.custom {
+        Some(_) => format!("*unstructured.Unstructured{suffix}"),
+        None => format!("*{}", crate::verbs::write::go_type(kind, suffix)),
+    }
+}
+
+/// The same JSON over several lines, for people.
+pub fn pretty(json: &[u8]) -> Bytes {
+    match serde_json::from_slice::<Value>(json) {
+        Ok(value) => {
+            let mut text = serde_json::to_vec_pretty(&value).unwrap_or_default();
+            text.push(b'\n');
+            text.into()
+        }
+        Err(_) => Bytes::copy_from_slice(json),
+    }
 }
 
 /// Wrapped in its envelope.
@@ -198,9 +219,10 @@ pub fn list(kind: &Arc<Kind>, accept: Accept, include: IncludeObject, list: List
         }
         (Shape::PartialList | Shape::Partial, format) => {
             if accept.shape == Shape::Partial {
-                return Err(Status::not_acceptable(
-                    "you requested PartialObjectMetadata, but the requested object is a list (*runtime.Unknown)",
-                ));
+                return Err(Status::not_acceptable(format!(
+                    "you requested PartialObjectMetadata, but the requested object is a list ({})",
+                    go_type(kind, "List")
+                )));
             }
             let mut metadata = json!({});
             list_metadata(&list, &mut metadata);
@@ -221,6 +243,9 @@ pub fn list(kind: &Arc<Kind>, accept: Accept, include: IncludeObject, list: List
 fn json_list(kind: Arc<Kind>, list: List) -> Body {
     let mut metadata = json!({});
     list_metadata(&list, &mut metadata);
+    if kind.custom.is_some() && list.next.is_none() {
+        metadata["continue"] = "".into();
+    }
     let mut head = Vec::with_capacity(256);
     head.extend_from_slice(b"{\"kind\":");
     object::write_json(&mut head, &kind.list_kind());

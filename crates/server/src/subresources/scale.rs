@@ -1,7 +1,8 @@
 //! Scale: the replica count of a workload, in a shape that all workloads share.
 
 use api::{
-    decode, patch,
+    apply::Context,
+    decode,
     status::{Result, Status},
     strategy,
 };
@@ -9,13 +10,15 @@ use serde_json::Value;
 
 use crate::{
     call::Call,
+    clock,
+    kinds::Kind,
     negotiate::media_type,
     object::Object,
     render,
     reply::Reply,
     request::Verb,
     types,
-    verbs::{get, update, write},
+    verbs::{get, patch, update, write},
 };
 
 pub async fn run(call: &Call, verb: Verb) -> Result<Reply> {
@@ -28,70 +31,104 @@ pub async fn run(call: &Call, verb: Verb) -> Result<Reply> {
         Verb::Update => {
             call.check_write_options("UpdateOptions")?;
             let scale = write::receive_as(call, "autoscaling/v1", "Scale")?.value;
-            if scale["metadata"]["name"].as_str().is_some_and(|name| name != call.target.name) {
-                return Err(Status::bad_request(format!(
-                    "the name of the object ({}) does not match the name on the URL ({})",
-                    scale["metadata"]["name"].as_str().unwrap_or_default(),
-                    call.target.name
-                )));
+            let name = scale["metadata"]["name"].as_str().unwrap_or_default();
+            if name != call.target.name {
+                let url = &call.target.name;
+                let what = format!("the name of the object ({name}) does not match the name on the URL ({url})");
+                return Err(Status::bad_request(what));
             }
-            change(call, |_| Ok(scale.clone())).await
+            change(call, |_, _| Ok((scale.clone(), false))).await
         }
         Verb::Patch => {
             call.check_write_options("PatchOptions")?;
-            change(call, |current| patched(call, current)).await
+            change(call, |current, ctx| patched(call, current, ctx)).await
         }
         _ => Err(Status::method_not_allowed()),
     }
 }
 
-fn patched(call: &Call, current: &Value) -> Result<Value> {
+/// The new Scale, and whether its managedFields are already right.
+fn patched(call: &Call, current: &Value, ctx: &Context<'_>) -> Result<(Value, bool)> {
     let mut scale = current.clone();
+    let body = || decode::parse(&call.body, decode::Format::Json).map(|parsed| parsed.value);
     match media_type(call.header("content-type")).as_str() {
-        "application/json-patch+json" => patch::json(&mut scale, &call.body)?,
-        "application/merge-patch+json" => {
-            patch::merge(&mut scale, &decode::parse(&call.body, decode::Format::Json)?.value)
-        }
+        "application/json-patch+json" => api::patch::json(&mut scale, &call.body)?,
+        "application/merge-patch+json" => api::patch::merge(&mut scale, &body()?),
         "application/strategic-merge-patch+json" if call.kind.custom.is_none() => {
-            let ty = types::find("autoscaling", "v1", "Scale").ok_or_else(Status::no_such_path)?;
-            let body = decode::parse(&call.body, decode::Format::Json)?.value;
-            patch::strategic(api::schema::builtin(), ty, &mut scale, &body)?;
+            api::patch::strategic(ctx.schema, ctx.ty, &mut scale, &body()?)?;
         }
-        // An apply of nothing but spec.replicas is a merge; conflicts on the count belong to the main resource.
         "application/apply-patch+yaml" => {
-            patch::merge(&mut scale, &decode::parse(&call.body, decode::Format::Yaml)?.value)
+            let config = decode::parse(&call.body, decode::Format::Yaml)?.value;
+            return api::apply::apply(ctx, Some(&scale), &config, call.query.flag("force")).map(|scale| (scale, true));
         }
-        _ => {
-            return Err(Status::unsupported_media_type(
-                "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml",
-            ));
-        }
+        _ => return Err(patch::unsupported(call)),
     }
-    Ok(scale)
+    Ok((scale, false))
 }
 
-async fn change(call: &Call, make: impl Fn(&Value) -> Result<Value>) -> Result<Reply> {
-    let object = update::change(call, |old| {
-        let mut scale = make(&read(call, old)?)?;
-        if let Some(ty) = types::find("autoscaling", "v1", "Scale") {
-            decode::conform(api::schema::builtin(), ty, &mut scale).map_err(Status::bad_request)?;
-        }
+async fn change(call: &Call, make: impl Fn(&Value, &Context<'_>) -> Result<(Value, bool)>) -> Result<Reply> {
+    let ty = types::find("autoscaling", "v1", "Scale").ok_or_else(Status::no_such_path)?;
+    let (manager, now) = (call.field_manager(), clock::now());
+    let ctx = Context {
+        schema: api::schema::builtin(),
+        ty,
+        api_version: "autoscaling/v1",
+        kind: "Scale",
+        manager: &manager,
+        subresource: "scale",
+        now: &now,
+        reset: api::apply::reset_fields("autoscaling", "scales", "", false),
+        versions: None,
+    };
+    let paths = replicas_paths(&call.kind);
+    let paths: Vec<(&str, Option<&[&str]>)> =
+        paths.iter().map(|(version, path)| (version.as_str(), path.as_ref().map(Vec::as_slice))).collect();
+    let object = update::change_as(call, false, |old| {
+        let mut value = current(call, old)?;
+        let owners = value["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+        let mut before = read_for_write(call, &value)?;
+        before["metadata"]["managedFields"] = api::apply::scale_entries(&owners, &paths).into();
+        let (mut scale, tracked) = make(&before, &ctx)?;
+        decode::conform(ctx.schema, ty, &mut scale).map_err(Status::bad_request)?;
         if update::version_asked(&scale)?.is_some_and(|asked| asked != old.revision) {
             return Err(Status::modified(call.kind.group(), call.kind.plural(), &call.target.name));
         }
-        let errors = validate_scale(&scale);
+        let errors = api::validate::scale(&scale);
         if !errors.is_empty() {
             return Err(Status::invalid("autoscaling", "Scale", &call.target.name, &errors));
         }
-        let mut value = current(call, old)?;
+        if !tracked {
+            api::apply::track_update(&ctx, Some(&before), &mut scale);
+        }
         match call.kind.custom.as_ref().and_then(|c| c.version()) {
             Some(version) => version.scale_set(&mut value, &scale)?,
             None => strategy::scale::set(&call.kind.resource, &mut value, &scale),
+        }
+        let scale_owners = scale["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+        if let Some(owners) = api::apply::parent_entries(&owners, &scale_owners, &call.kind.api_version, &paths) {
+            value["metadata"]["managedFields"] = owners.into();
         }
         Ok(value)
     })
     .await?;
     Ok(Reply::Value { code: 200, value: read(call, &object)? })
+}
+
+/// Where each version of the kind keeps its replicas.
+fn replicas_paths(kind: &Kind) -> Vec<(String, Option<Vec<&str>>)> {
+    match &kind.custom {
+        None => vec![(kind.api_version.clone(), Some(vec!["spec", "replicas"]))],
+        Some(custom) => custom
+            .definition
+            .versions
+            .iter()
+            .map(|version| {
+                let path = version.subresources.scale.as_ref();
+                let path = path.map(|s| s.spec_path.trim_start_matches('.').split('.').collect());
+                (format!("{}/{}", kind.group(), version.name), path)
+            })
+            .collect(),
+    }
 }
 
 fn current(call: &Call, object: &Object) -> Result<Value> {
@@ -108,10 +145,10 @@ fn read(call: &Call, object: &Object) -> Result<Value> {
     }
 }
 
-fn validate_scale(scale: &Value) -> api::field::FieldErrors {
-    let replicas = &scale["spec"]["replicas"];
-    if replicas.as_i64().unwrap_or(0) >= 0 {
-        return Vec::new();
+/// For a write, an object that has no replicas yet is one with none.
+fn read_for_write(call: &Call, value: &Value) -> Result<Value> {
+    match call.kind.custom.as_ref().and_then(|c| c.version()) {
+        Some(version) => version.scale_of(value).unwrap_or_else(|| Err(Status::no_such_path())).map(|(scale, _)| scale),
+        None => strategy::scale::get(&call.kind.resource, value).ok_or_else(Status::no_such_path),
     }
-    vec![api::field::FieldError::invalid("spec.replicas", replicas, "must be greater than or equal to 0")]
 }

@@ -78,6 +78,7 @@ pub async fn insert_tracked(call: &Call, mut value: Value) -> Result<Arc<Object>
     admission::namespace(call, &value)?;
     admission::create(call, &mut value)?;
     write::to_stored(&call.kind, &mut value)?;
+    let stored_kind = write::stored_kind(call);
     match call.kind.custom.as_ref() {
         Some(custom) => {
             strategy::prepare_create_custom(custom.version().is_some_and(|v| v.subresources.status), &mut value)
@@ -86,14 +87,14 @@ pub async fn insert_tracked(call: &Call, mut value: Value) -> Result<Arc<Object>
             strategy::prepare_create(&call.kind.resource, &mut value, strategy::Now { rfc3339: &clock::now() });
             api::crd::prepare(&mut value, None);
         }
-        None => strategy::prepare_create(&call.kind.resource, &mut value, strategy::Now { rfc3339: &clock::now() }),
+        None => strategy::prepare_create(&stored_kind.resource, &mut value, strategy::Now { rfc3339: &clock::now() }),
     }
     for attempt in 1.. {
         if let Some(base) = &generate {
             let name = names::generate(base, |n| rand::random_range(0..n));
             metadata(&mut value).insert("name".into(), name.into());
         }
-        write::validate_create(&call.kind, &value)?;
+        write::validate_create(&stored_kind, &value)?;
         write::warn_about(call, &value, None);
         let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let key = call.kind.key(&call.cluster, &call.target.namespace, &name);

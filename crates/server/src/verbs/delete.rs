@@ -269,8 +269,8 @@ impl Options {
         }
         let runs: Vec<&str> =
             value["dryRun"].as_array().map(|all| all.iter().filter_map(Value::as_str).collect()).unwrap_or_default();
-        for run in runs.iter().filter(|run| **run != "All") {
-            errors.push(FieldError::not_supported("dryRun", &(*run).into(), &["All"]));
+        if runs.iter().any(|run| *run != "All") {
+            errors.push(FieldError::not_supported("dryRun", &runs.clone().into(), &["All"]));
         }
         if !errors.is_empty() {
             return Err(Status::invalid("meta.k8s.io", "DeleteOptions", "", &errors));

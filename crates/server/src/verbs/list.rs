@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use api::status::{Result, Status};
-use base64::Engine;
+use base64::{
+    Engine,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
 use serde::{Deserialize, Serialize};
 use store::Revision;
 
@@ -28,7 +31,14 @@ struct Continue {
     start: String,
 }
 
-const BASE64: base64::engine::GeneralPurpose = base64::engine::general_purpose::URL_SAFE_NO_PAD;
+/// As lenient as Go's decoder about the last bits.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::URL_SAFE,
+    GeneralPurposeConfig::new()
+        .with_encode_padding(false)
+        .with_decode_padding_mode(DecodePaddingMode::RequireNone)
+        .with_decode_allow_trailing_bits(true),
+);
 
 pub async fn list(call: &Call) -> Result<Reply> {
     let limit = options::limit(&call.query)?;

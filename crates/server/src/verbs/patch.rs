@@ -23,19 +23,19 @@ pub async fn patch(call: &Call) -> Result<Reply> {
         "application/merge-patch+json" => merge_patch(call).await,
         "application/strategic-merge-patch+json" if call.kind.custom.is_none() => strategic_patch(call).await,
         "application/apply-patch+yaml" | "application/apply-patch" => apply(call, force.unwrap_or(false)).await,
-        _ => Err(Status::unsupported_media_type(format!(
-            "the body of the request was in an unknown format - accepted media types include: {}",
-            accepted(call)
-        ))),
+        _ => Err(unsupported(call)),
     }
 }
 
-fn accepted(call: &Call) -> &'static str {
-    if call.kind.custom.is_some() {
-        "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
-    } else {
-        "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml"
+pub fn unsupported(call: &Call) -> Status {
+    if call.kind.custom.is_none() {
+        // Upstream's router refuses it before any handler sees it.
+        return Status::unsupported_media_type("415: Unsupported Media Type").with_causes(Vec::new());
     }
+    Status::unsupported_media_type(
+        "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, \
+         application/merge-patch+json, application/apply-patch+yaml",
+    )
 }
 
 fn invalid_option(field: &str, why: &str) -> Status {
@@ -44,19 +44,18 @@ fn invalid_option(field: &str, why: &str) -> Status {
 }
 
 async fn json_patch(call: &Call) -> Result<Reply> {
-    let body = decode::parse(&call.body, decode::Format::Json)?;
+    let body = parse(call)?;
     if !body.value.is_array() {
-        // The library behind upstream words it like this.
-        let what =
-            format!("json: cannot unmarshal {} into Go value of type jsonpatch.Patch", write::go_kind(&body.value));
-        return Err(Status::bad_request(what));
+        return Err(undecodable(&body.value, "[]handlers.jsonPatchOp"));
     }
-    patched(call, &[], |value| api::patch::json(value, &call.body)).await
+    patched(call, &Patch { shown: text_of(call), duplicates: Vec::new(), strategic: false }, |value| api::patch::json(value, &call.body))
+        .await
 }
 
 async fn merge_patch(call: &Call) -> Result<Reply> {
     let body = patch_object(call)?;
-    patched(call, &body.duplicates, |value| {
+    let patch = Patch { shown: text_of(call), duplicates: body.duplicates, strategic: false };
+    patched(call, &patch, |value| {
         api::patch::merge(value, &body.value);
         Ok(())
     })
@@ -65,31 +64,61 @@ async fn merge_patch(call: &Call) -> Result<Reply> {
 
 async fn strategic_patch(call: &Call) -> Result<Reply> {
     let body = patch_object(call)?;
-    patched(call, &body.duplicates, |value| {
+    let patch = Patch { shown: api::patch::go::plain(&body.value), duplicates: body.duplicates, strategic: true };
+    patched(call, &patch, |value| {
         let (schema, ty) = call.kind.schema().ok_or_else(Status::no_such_path)?;
         api::patch::strategic(schema, ty, value, &body.value)
     })
     .await
 }
 
+/// What a patch that leads to something undecodable is told with.
+struct Patch {
+    shown: String,
+    duplicates: Vec<String>,
+    strategic: bool,
+}
+
+impl Patch {
+    fn refuse(&self, why: &str) -> Status {
+        // Upstream decodes the result of a strategic patch by other means, which have other words for a wrong type.
+        let why = match why.rsplit_once(" of type ") {
+            Some((_, ty)) if self.strategic && why.starts_with("json: cannot unmarshal") => format!("unrecognized type: {ty}"),
+            _ => why.to_owned(),
+        };
+        let error = api::field::FieldError::invalid("patch", &self.shown.as_str().into(), &why);
+        Status::invalid("", "", "", &vec![error])
+    }
+}
+
+fn text_of(call: &Call) -> String {
+    String::from_utf8_lossy(&call.body).into_owned()
+}
+
+fn parse(call: &Call) -> Result<decode::Parsed> {
+    decode::parse(&call.body, decode::Format::Json)
+        .map_err(|status| Status::bad_request(format!("error decoding patch: {}", status.message)))
+}
+
+fn undecodable(value: &Value, wanted: &str) -> Status {
+    let what = format!("error decoding patch: json: cannot unmarshal {} into Go value of type {wanted}", write::go_kind(value));
+    Status::bad_request(what)
+}
+
 fn patch_object(call: &Call) -> Result<decode::Parsed> {
-    let body = decode::parse(&call.body, decode::Format::Json)?;
+    let body = parse(call)?;
     if !body.value.is_object() {
-        let what = format!(
-            "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-            write::go_kind(&body.value)
-        );
-        return Err(Status::bad_request(what));
+        return Err(undecodable(&body.value, "map[string]interface {}"));
     }
     Ok(body)
 }
 
 /// Applies a patch to the current object, in the version of the request, until it sticks.
-async fn patched(call: &Call, duplicates: &[String], patch: impl Fn(&mut Value) -> Result<()>) -> Result<Reply> {
+async fn patched(call: &Call, patch: &Patch, edit: impl Fn(&mut Value) -> Result<()>) -> Result<Reply> {
     let object = update::change(call, |old| {
         let mut value = current(call, old)?;
-        patch(&mut value)?;
-        accept(call, value, duplicates, old)
+        edit(&mut value)?;
+        accept(call, value, patch, old)
     })
     .await?;
     Ok(Reply::ok(object))
@@ -103,23 +132,38 @@ fn current(call: &Call, old: &Object) -> Result<Value> {
 }
 
 /// A patched object goes through the same checks as one that was sent whole.
-fn accept(call: &Call, mut value: Value, duplicates: &[String], old: &Object) -> Result<Value> {
+fn accept(call: &Call, mut value: Value, patch: &Patch, old: &Object) -> Result<Value> {
+    let kind = &*call.kind;
+    if let (None, Some((schema, ty))) = (&kind.custom, kind.schema()) {
+        write::check_kind(kind, &value)?;
+        let unknown = decode::conform(schema, ty, &mut value).map_err(|why| patch.refuse(&why))?;
+        judge_strict(call, patch, unknown)?;
+    } else {
+        let unknown = write::conform(kind, &mut value)?;
+        judge_strict(call, patch, unknown)?;
+        write::check_kind(kind, &value)?;
+    }
     let asked = update::version_asked(&value)?;
     if asked.is_some_and(|asked| asked != old.revision) {
-        return Err(Status::modified(call.kind.group(), call.kind.plural(), &call.target.name));
+        return Err(Status::modified(kind.group(), kind.plural(), &call.target.name));
     }
-    write::check_kind(&call.kind, &value)?;
-    let strict =
-        write::conform(&call.kind, &mut value, duplicates.to_vec()).map_err(|status| Status { code: 400, ..status })?;
-    write::judge_strict(call, &call.kind, strict)?;
     let name = value["metadata"]["name"].as_str().unwrap_or_default();
     if name != call.target.name {
         let what = format!("the name of the object ({name}) does not match the name on the URL ({})", call.target.name);
         return Err(Status::bad_request(what));
     }
     create::place(call, &mut value)?;
-    write::default(&call.kind, &mut value);
+    write::default(kind, &mut value);
     Ok(value)
+}
+
+fn judge_strict(call: &Call, patch: &Patch, unknown: Vec<String>) -> Result<()> {
+    let mut strict = patch.duplicates.clone();
+    strict.extend(unknown);
+    if !strict.is_empty() && call.query.get("fieldValidation") == "Strict" {
+        return Err(patch.refuse(&format!("strict decoding error: {}", strict.join(", "))));
+    }
+    write::judge_strict(call, &call.kind, strict)
 }
 
 async fn apply(call: &Call, force: bool) -> Result<Reply> {
@@ -127,25 +171,22 @@ async fn apply(call: &Call, force: bool) -> Result<Reply> {
         let error = api::field::FieldError::required("fieldManager", "is required for apply patch");
         return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", &vec![error]));
     }
-    let parsed = decode::parse(&call.body, decode::Format::Yaml)
-        .map_err(|status| Status::bad_request(format!("error decoding YAML: {}", status.message)))?;
-    let mut config = parsed.value;
-    if !config.is_object() {
-        return Err(Status::bad_request("error decoding YAML: the body is not an object"));
-    }
-    let strict = check_config(call, &mut config, parsed.duplicates)?;
-    write::judge_strict(call, &call.kind, strict)?;
+    let config = read_config(call)?;
     let Some((schema, ty)) = call.kind.schema() else { return Err(Status::no_such_path()) };
     let manager = call.field_manager();
+    let versions = write::built_in_versions(&call.kind);
     for _ in 0..30 {
         let now = clock::now();
-        let ctx = write::tracking(call, schema, ty, &manager, &now);
+        let ctx = write::tracking(call, schema, ty, &manager, &now, versions.as_ref());
         match call.get() {
             None if !call.target.subresource.is_empty() => return Err(call.not_found()),
             None => {
+                if let Some(uid) = config["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
+                    let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+                    return Err(Status::conflict(call.kind.group(), call.kind.plural(), &call.target.name, &why));
+                }
                 let mut value = api::apply::apply(&ctx, None, &config, force)?;
-                write::default(&call.kind, &mut value);
-                create::place(call, &mut value)?;
+                settle(call, &mut value)?;
                 match create::insert_tracked(call, value).await {
                     Err(status) if status.reason == "AlreadyExists" => {}
                     done => return done.map(Reply::created),
@@ -159,6 +200,14 @@ async fn apply(call: &Call, force: bool) -> Result<Reply> {
         }
     }
     Err(Status::modified(call.kind.group(), call.kind.plural(), &call.target.name))
+}
+
+/// What apply made is typed and defaulted like anything else; nulls of the configuration go.
+fn settle(call: &Call, value: &mut Value) -> Result<()> {
+    write::conform(&call.kind, value)?;
+    create::place(call, value)?;
+    write::default(&call.kind, value);
+    Ok(())
 }
 
 async fn apply_once(
@@ -175,31 +224,51 @@ async fn apply_once(
     }
     let live = current(call, old)?;
     let mut value = api::apply::apply(ctx, Some(&live), config, force)?;
-    if let Some(custom) = call.kind.custom.as_ref().and_then(|c| c.version()) {
-        drop(custom.decode(&mut value).map_err(Status::bad_request)?);
-    }
-    write::default(&call.kind, &mut value);
+    settle(call, &mut value)?;
     update::replace(call, old, value, false).await
 }
 
-fn check_config(call: &Call, config: &mut Value, duplicates: Vec<String>) -> Result<Vec<String>> {
+/// The body of an apply: YAML (or JSON) of the right kind and name.
+pub fn read_config(call: &Call) -> Result<Value> {
+    let parsed = decode::parse(&call.body, decode::Format::Yaml)
+        .map_err(|status| Status::bad_request(format!("error decoding YAML: {}", status.message)))?;
+    let mut config = parsed.value;
+    if !config.is_object() {
+        let kind = write::go_kind(&config);
+        let what = format!(
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {kind} into Go value of \
+             type map[string]interface {{}}"
+        );
+        return Err(Status::bad_request(what));
+    }
+    match (call.query.get("fieldValidation"), parsed.duplicates.first()) {
+        ("Strict", Some(why)) => {
+            return Err(Status::bad_request(format!("error strict decoding YAML: error converting YAML to JSON: {why}")));
+        }
+        ("Ignore", _) | (_, None) => {}
+        (_, Some(_)) => parsed.duplicates.iter().for_each(|why| call.warn(why.clone())),
+    }
+    check_config(call, &mut config)?;
+    Ok(config)
+}
+
+fn check_config(call: &Call, config: &mut Value) -> Result<()> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (api_version, kind) = (text(&config["apiVersion"]), text(&config["kind"]));
-    if kind.is_empty() {
-        return Err(Status::bad_request("error unmarshaling patch: Object 'Kind' is missing in patch"));
+    if kind != call.kind.name() || api_version != call.kind.api_version {
+        let (group, version) = api::catalogue::split_api_version(&api_version);
+        return Err(Status::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")));
     }
-    if api_version.is_empty() {
-        return Err(Status::bad_request("error unmarshaling patch: Object 'apiVersion' is missing in patch"));
-    }
-    write::check_kind(&call.kind, config)?;
     let name = text(&config["metadata"]["name"]);
     if name.is_empty() {
         create::metadata(config).insert("name".into(), call.target.name.clone().into());
     } else if name != call.target.name {
-        let what =
-            format!("metadata.name: Invalid value: \"{name}\": name must match the request URL ({})", call.target.name);
+        let what = format!("the name of the object ({name}) does not match the name on the URL ({})", call.target.name);
         return Err(Status::bad_request(what));
     }
-    create::place(call, config)?;
-    Ok(duplicates)
+    let namespace = text(&config["metadata"]["namespace"]);
+    if !namespace.is_empty() && namespace != call.target.namespace {
+        return Err(Status::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+    }
+    Ok(())
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{
     create,
-    write::{self, Beside, Written},
+    write::{self, Written},
 };
 use crate::{admission, call::Call, clock, object, object::Object, reply::Reply};
 
@@ -39,7 +39,7 @@ pub async fn update(call: &Call) -> Result<Reply> {
     if asked.is_none() && !unconditional {
         return Err(Status::invalid(
             call.kind.group(),
-            call.kind.name(),
+            call.kind.plural(),
             &call.target.name,
             &vec![api::field::FieldError::invalid(
                 "metadata.resourceVersion",
@@ -104,10 +104,15 @@ fn check_uid(call: &Call, uid: &str, old: &Object) -> Result<()> {
 /// Changes the object that the path names: `make` gives the new state for the current one, as often as others interfere.
 /// The new state comes in the version of the request, defaulted; status and metadata are kept to the rules here.
 pub async fn change(call: &Call, make: impl Fn(&Arc<Object>) -> Result<Value>) -> Result<Arc<Object>> {
+    change_as(call, true, make).await
+}
+
+/// `tracked`: managedFields are noted here; else `make` has done it.
+pub async fn change_as(call: &Call, tracked: bool, make: impl Fn(&Arc<Object>) -> Result<Value>) -> Result<Arc<Object>> {
     for _ in 0..TRIES {
         let old = call.get().ok_or_else(|| call.not_found())?;
         let new = make(&old)?;
-        if let Some(object) = replace(call, &old, new, true).await? {
+        if let Some(object) = replace(call, &old, new, tracked).await? {
             return Ok(object);
         }
     }
@@ -117,6 +122,7 @@ pub async fn change(call: &Call, make: impl Fn(&Arc<Object>) -> Result<Value>) -
 /// One attempt; `None` if somebody else was faster.
 pub async fn replace(call: &Call, old: &Arc<Object>, mut new: Value, tracked: bool) -> Result<Option<Arc<Object>>> {
     let kind = &call.kind;
+    let subresource = call.target.subresource.as_str();
     let old_stored = old.value();
     let mut old_value = old_stored.clone();
     if kind.is_converted() || kind.custom.is_some() {
@@ -127,31 +133,28 @@ pub async fn replace(call: &Call, old: &Arc<Object>, mut new: Value, tracked: bo
         write::track(call, Some(&old_value), &mut new);
     }
     admission::update(call, &mut new, &old_value)?;
-    match kind.custom.as_ref() {
-        Some(custom) => {
-            let has_status = custom.version().is_some_and(|v| v.subresources.status);
-            strategy::prepare_update_custom(has_status, &call.target.subresource, &mut new, &old_value);
+    if let Some(custom) = &kind.custom {
+        // Custom objects are judged in the version of the request.
+        let has_status = custom.version().is_some_and(|v| v.subresources.status);
+        strategy::prepare_update_custom(has_status, subresource, &mut new, &old_value);
+        write::validate_update(kind, subresource, &new, &old_value)?;
+        write::warn_about(call, &new, Some(&old_value));
+        write::to_stored(kind, &mut new)?;
+    } else {
+        write::to_stored(kind, &mut new)?;
+        let stored_kind = write::stored_kind(call);
+        let now = clock::now();
+        strategy::prepare_update(&stored_kind.resource, subresource, &mut new, &old_stored, strategy::Now { rfc3339: &now });
+        if kind.is_definition() && subresource.is_empty() {
+            api::crd::prepare(&mut new, Some(&old_stored));
         }
-        None => {
-            strategy::prepare_update(
-                &kind.resource,
-                &call.target.subresource,
-                &mut new,
-                &old_value,
-                strategy::Now { rfc3339: &clock::now() },
-            );
-            if kind.is_definition() && call.target.subresource.is_empty() {
-                api::crd::prepare(&mut new, Some(&old_value));
-            }
-        }
+        write::validate_update(&stored_kind, subresource, &new, &old_stored)?;
+        write::warn_about(call, &new, Some(&old_stored));
     }
-    write::validate_update(kind, &call.target.subresource, &new, &old_value)?;
-    write::warn_about(call, &new, Some(&old_value));
-    write::to_stored(kind, &mut new)?;
+    let beside = admission::reallocate(call, &mut new, &old_stored)?;
     if api::apply::keep_times(&old_stored, &mut new) || is_same(&old_stored, &new) {
         return Ok(Some(old.clone()));
     }
-    let beside = admission::reallocate(call, &mut new, &old_stored)?;
     if is_finished(call, &new) {
         // The last thing that held a deleted object is gone, and so is the object.
         if call.dry_run() {
@@ -172,14 +175,22 @@ pub async fn replace(call: &Call, old: &Arc<Object>, mut new: Value, tracked: bo
     }
 }
 
-/// What no client can change: identity and the marks of deletion.
+/// What a client may leave out, and what it can never take away. What it may not change, validation says.
 fn keep_identity(new: &mut Value, old: &Value) {
     let metadata = create::metadata(new);
-    for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "namespace", "name", "resourceVersion"] {
-        match &old["metadata"][field] {
-            Value::Null => metadata.remove(field),
-            kept => metadata.insert(field.into(), kept.clone()),
-        };
+    let old = &old["metadata"];
+    for field in ["uid", "namespace", "name"] {
+        if metadata.get(field).and_then(Value::as_str).unwrap_or_default().is_empty() && !old[field].is_null() {
+            metadata.insert(field.into(), old[field].clone());
+        }
+    }
+    for field in ["creationTimestamp", "deletionTimestamp", "resourceVersion"] {
+        if !old[field].is_null() {
+            metadata.insert(field.into(), old[field].clone());
+        }
+    }
+    if !metadata.contains_key("deletionGracePeriodSeconds") && !old["deletionGracePeriodSeconds"].is_null() {
+        metadata.insert("deletionGracePeriodSeconds".into(), old["deletionGracePeriodSeconds"].clone());
     }
     metadata.remove("selfLink");
 }
@@ -206,9 +217,4 @@ fn is_finished(call: &Call, value: &Value) -> bool {
         && metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
         && empty(&metadata["finalizers"])
         && namespace_done
-}
-
-/// A change that needs nothing beside it.
-pub fn nothing_beside() -> Beside {
-    Beside::default()
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use api::{
+    apply::BuiltInVersions,
     decode,
     field::FieldErrors,
     schema::{Schema, TypeId},
@@ -19,13 +20,15 @@ use crate::{
     kinds::Kind,
     negotiate::Format,
     object::{self, Object},
+    types,
 };
 
 /// A request body as an object, not yet checked against its kind.
 pub struct Received {
     pub value: Value,
-    /// Unknown and repeated fields, for fieldValidation.
-    pub strict: Vec<String>,
+    /// Repeated fields, for fieldValidation.
+    pub duplicates: Vec<String>,
+    format: decode::Format,
 }
 
 /// Reads a body in whichever format it comes.
@@ -33,39 +36,60 @@ pub fn receive(call: &Call) -> Result<Received> {
     receive_as(call, &call.kind.api_version, call.kind.name())
 }
 
-/// `api_version` and `kind` are what is expected; a body may leave them out.
+/// `api_version` and `kind` are what is expected; a body for a built-in kind may leave them out.
 pub fn receive_as(call: &Call, api_version: &str, kind: &str) -> Result<Received> {
-    let format = Format::of_body(call.header("content-type"))?;
-    match format {
-        Format::Protobuf => {
-            let unknown = proto::unwrap(&call.body)?;
-            let (group, version) = api::catalogue::split_api_version(&unknown.api_version);
-            let ty = crate::types::find(group, version, &unknown.kind)
-                .ok_or_else(|| no_match(&unknown.kind, &unknown.api_version))?;
-            let mut value = proto::decode(api::schema::builtin(), ty, &unknown.raw)
-                .map_err(|why| Status::bad_request(format!("unable to decode protobuf: {why}")))?;
-            value["kind"] = unknown.kind.into();
-            value["apiVersion"] = unknown.api_version.into();
-            Ok(Received { value, strict: Vec::new() })
-        }
-        Format::Json | Format::Yaml => {
-            let as_yaml = format == Format::Yaml;
-            let parsed = decode::parse(&call.body, if as_yaml { decode::Format::Yaml } else { decode::Format::Json })?;
-            let mut value = parsed.value;
-            if !value.is_object() {
-                let what = format!(
-                    "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
-                    go_kind(&value)
-                );
-                return Err(Status::bad_request(what));
+    match Format::of_body(call.header("content-type"))? {
+        Format::Protobuf => receive_protobuf(call, kind),
+        Format::Json => receive_text(call, api_version, kind, decode::Format::Json),
+        Format::Yaml => receive_text(call, api_version, kind, decode::Format::Yaml),
+    }
+}
+
+fn receive_protobuf(call: &Call, expected: &str) -> Result<Received> {
+    let unknown = proto::unwrap(&call.body)?;
+    let (group, version) = api::catalogue::split_api_version(&unknown.api_version);
+    let ty = types::find(group, version, &unknown.kind)
+        .ok_or_else(|| cannot_handle(&unknown.kind, version, expected, &unregistered(&unknown.kind, &unknown.api_version)))?;
+    let mut value = proto::decode(api::schema::builtin(), ty, &unknown.raw)
+        .map_err(|why| cannot_handle(&unknown.kind, version, expected, &why))?;
+    value["kind"] = unknown.kind.into();
+    value["apiVersion"] = unknown.api_version.into();
+    Ok(Received { value, duplicates: Vec::new(), format: decode::Format::Json })
+}
+
+fn receive_text(call: &Call, api_version: &str, kind: &str, format: decode::Format) -> Result<Received> {
+    let unrecognized = |why: &str| {
+        let what = format!("the object provided is unrecognized (must be of type {kind}): {why} ({})", summary(&call.body));
+        Status::bad_request(what)
+    };
+    let no_type = |why: &str| unrecognized(&format!("couldn't get version/kind; json parse error: {why}"));
+    let parsed = decode::parse(&call.body, format).map_err(|status| no_type(&status.message))?;
+    let mut value = parsed.value;
+    if !value.is_object() {
+        let shape = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }";
+        return Err(no_type(&format!("json: cannot unmarshal {} into Go value of type {shape}", go_kind(&value))));
+    }
+    for (field, wanted) in [("kind", kind), ("apiVersion", api_version)] {
+        if value[field].is_null() || value[field] == "" {
+            if call.kind.custom.is_some() && wanted == call.kind.name() {
+                let text = String::from_utf8_lossy(&call.body);
+                return Err(unrecognized(&format!("Object 'Kind' is missing in '{text}'")));
             }
-            for (field, wanted) in [("kind", kind), ("apiVersion", api_version)] {
-                if value[field].is_null() || value[field] == "" {
-                    value[field] = wanted.into();
-                }
-            }
-            Ok(Received { value, strict: parsed.duplicates })
+            value[field] = wanted.into();
         }
+    }
+    Ok(Received { value, duplicates: parsed.duplicates, format })
+}
+
+/// The beginning of a body, as upstream shows it: text if it looks like JSON, else in hexadecimal.
+fn summary(body: &[u8]) -> String {
+    const MOST: usize = 30;
+    let head = &body[..body.len().min(MOST)];
+    let more = if body.len() > MOST { " ..." } else { "" };
+    match body.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(head)),
+        Some(_) => format!("{}{more}", head.iter().map(|b| format!("{b:02x}")).collect::<String>()),
     }
 }
 
@@ -80,78 +104,70 @@ pub fn go_kind(value: &Value) -> &'static str {
     }
 }
 
-fn no_match(kind: &str, api_version: &str) -> Status {
-    Status::bad_request(format!("no kind \"{kind}\" is registered for version \"{api_version}\""))
+fn unregistered(kind: &str, api_version: &str) -> String {
+    format!("no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"")
+}
+
+fn cannot_handle(kind: &str, version: &str, expected: &str, why: &str) -> Status {
+    Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {expected}: {why}"))
 }
 
 /// Makes an object of a kind out of what was received: right kind, right types, nothing unknown, defaults filled in.
 pub fn admit_as(call: &Call, received: Received) -> Result<Value> {
-    let Received { mut value, strict } = received;
+    let Received { mut value, duplicates, format } = received;
     let kind = &*call.kind;
-    check_kind(kind, &value)?;
-    let strict = conform(kind, &mut value, strict)?;
-    judge_strict(call, kind, strict)?;
+    if kind.custom.is_none() {
+        check_kind(kind, &value)?;
+    }
+    let unknown = conform(kind, &mut value)?;
+    judge_strict(call, kind, decode::strict_errors(&call.body, format, duplicates, unknown))?;
+    if kind.custom.is_some() {
+        check_kind(kind, &value)?;
+    }
     default(kind, &mut value);
     Ok(value)
 }
 
 pub fn check_kind(kind: &Kind, value: &Value) -> Result<()> {
-    let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
+    let text = |field: &str| value[field].as_str().unwrap_or_default();
     let (got_kind, got_version) = (text("kind"), text("apiVersion"));
-    if got_kind == kind.name() && got_version == kind.api_version {
-        return Ok(());
-    }
-    let (group, version) = api::catalogue::split_api_version(&got_version);
-    if kind.custom.is_none() && got_kind != kind.name() && crate::types::find(group, version, &got_kind).is_none() {
-        let what = format!(
-            "no kind \"{got_kind}\" is registered for version \"{got_version}\" in scheme \"pkg/api/legacyscheme/scheme.go:30\""
-        );
-        return Err(Status::bad_request(what));
-    }
+    let (group, version) = api::catalogue::split_api_version(got_version);
+    let other_version = || {
+        let expected = &kind.api_version;
+        let what = format!("the API version in the data ({got_version}) does not match the expected API version ({expected})");
+        Status::bad_request(what)
+    };
     if kind.custom.is_some() {
-        let what = format!(
-            "the API version in the data ({got_version}) does not match the expected API version ({})",
-            kind.api_version
-        );
-        if got_version != kind.api_version {
-            return Err(Status::bad_request(what));
-        }
+        // A wrong kind of a custom resource is told by its validation.
+        return if got_version == kind.api_version { Ok(()) } else { Err(other_version()) };
     }
-    let what = format!(
-        "{} in version \"{}\" cannot be handled as a {}: {}",
-        got_kind,
-        if version.is_empty() { &got_version } else { version },
-        kind.name(),
-        if got_kind == kind.name() {
-            format!("no kind \"{got_kind}\" is registered for version \"{got_version}\"")
-        } else {
-            format!("converting ({got_kind}) to ({}): unknown conversion", kind.name())
-        }
-    );
-    Err(Status::bad_request(what))
+    if types::find(group, version, got_kind).is_none() {
+        return Err(cannot_handle(got_kind, version, kind.name(), &unregistered(got_kind, got_version)));
+    }
+    if got_kind != kind.name() {
+        let (from, to) = (format!("{version}.{got_kind}"), go_type(kind, ""));
+        return Err(cannot_handle(got_kind, version, kind.name(), &format!("converting ({from}) to ({to}): unknown conversion")));
+    }
+    if got_version == kind.api_version { Ok(()) } else { Err(other_version()) }
 }
 
-/// Types right, unknown fields dropped and named.
-pub fn conform(kind: &Kind, value: &mut Value, mut strict: Vec<String>) -> Result<Vec<String>> {
+/// What upstream's code calls a kind: `core.ConfigMap`.
+pub fn go_type(kind: &Kind, suffix: &str) -> String {
+    let package = match kind.group() {
+        "" => "core",
+        group => group.split('.').next().unwrap_or(group),
+    };
+    format!("{package}.{}{suffix}", kind.name())
+}
+
+/// Types right, unknown fields dropped and answered in upstream's sentences.
+pub fn conform(kind: &Kind, value: &mut Value) -> Result<Vec<String>> {
     if let Some(custom) = &kind.custom {
-        if let Some(version) = custom.version() {
-            // Unknown fields come first, in upstream's order; the metadata of custom objects is typed all the same.
-            strict.extend(version.decode(value).map_err(Status::bad_request)?);
-        }
-        return Ok(strict);
+        let unknown = custom.definition.decode(value).map_err(Status::bad_request)?;
+        return Ok(unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect());
     }
-    let Some((schema, ty)) = kind.schema() else { return Ok(strict) };
-    let unknown = decode::conform(schema, ty, value).map_err(|why| {
-        let what = format!(
-            "{} in version \"{}\" cannot be handled as a {}: {why}",
-            kind.name(),
-            kind.resource.version,
-            kind.name()
-        );
-        Status::bad_request(what)
-    })?;
-    strict.extend(unknown);
-    Ok(strict)
+    let Some((schema, ty)) = kind.schema() else { return Ok(Vec::new()) };
+    decode::conform(schema, ty, value).map_err(|why| cannot_handle(kind.name(), &kind.resource.version, kind.name(), &why))
 }
 
 /// fieldValidation: what a client wants to hear of fields that nobody knows.
@@ -161,18 +177,8 @@ pub fn judge_strict(call: &Call, kind: &Kind, strict: Vec<String>) -> Result<()>
     }
     match call.query.get("fieldValidation") {
         "Strict" => {
-            let problems = strict.join(", ");
-            let what = if kind.custom.is_some() {
-                format!("strict decoding error: {problems}")
-            } else {
-                format!(
-                    "{} in version \"{}\" cannot be handled as a {}: strict decoding error: {problems}",
-                    kind.name(),
-                    kind.resource.version,
-                    kind.name()
-                )
-            };
-            Err(Status::bad_request(what))
+            let why = format!("strict decoding error: {}", strict.join(", "));
+            Err(cannot_handle(kind.name(), &kind.resource.version, kind.name(), &why))
         }
         "Ignore" => Ok(()),
         _ => {
@@ -203,25 +209,46 @@ pub fn to_stored(kind: &Kind, value: &mut Value) -> Result<()> {
     crate::render::convert_value(kind, value, true).map_err(|why| Status::internal(why))
 }
 
-pub fn validate_create(kind: &Kind, value: &Value) -> Result<()> {
-    let mut errors = validate::metadata_create(&kind.resource, value);
-    match kind.custom.as_ref().and_then(|c| c.version()) {
-        Some(version) => errors = version.validate_after(errors, value, None),
-        None if kind.is_definition() => errors.extend(api::crd::validate_definition(value, None)),
-        None => errors.extend(validate::create(&kind.resource, value)),
+/// The kind as which an object is stored: strategies and rules of built-in kinds are those of the stored version.
+pub fn stored_kind(call: &Call) -> Arc<Kind> {
+    let kind = &call.kind;
+    if !kind.is_converted() || kind.custom.is_some() {
+        return kind.clone();
     }
+    let found = call.server.kinds.find(&call.cluster, &kind.stored_group, &kind.stored_version, kind.plural());
+    found.unwrap_or_else(|| kind.clone())
+}
+
+pub fn validate_create(kind: &Kind, value: &Value) -> Result<()> {
+    let errors = match kind.custom.as_ref().and_then(|c| c.version()) {
+        Some(version) => version.validate_after(validate::metadata_create(&kind.resource, value), value, None),
+        None if kind.is_definition() => {
+            let mut errors = validate::metadata_create(&kind.resource, value);
+            errors.extend(api::crd::validate_definition(value, None));
+            errors
+        }
+        None => validate::create(&kind.resource, value),
+    };
     judge(kind, value, errors)
 }
 
 pub fn validate_update(kind: &Kind, subresource: &str, new: &Value, old: &Value) -> Result<()> {
-    let mut errors = validate::metadata_update(new, old);
-    match kind.custom.as_ref().and_then(|c| c.version()) {
-        Some(version) if subresource == "status" => errors = version.validate_status_after(errors, new, old),
-        Some(version) => errors = version.validate_after(errors, new, Some(old)),
-        None if kind.is_definition() && subresource == "status" => {}
-        None if kind.is_definition() => errors.extend(api::crd::validate_definition(new, Some(old))),
-        None => errors.extend(validate::update(&kind.resource, subresource, new, old)),
-    }
+    let errors = match kind.custom.as_ref().and_then(|c| c.version()) {
+        Some(version) if subresource == "status" => {
+            version.validate_status_after(validate::metadata_update(new, old), new, old)
+        }
+        Some(version) => version.validate_after(validate::metadata_update(new, old), new, Some(old)),
+        None if kind.is_definition() => {
+            let mut errors = validate::metadata_update(new, old);
+            if subresource.is_empty() {
+                errors.extend(api::crd::validate_definition(new, Some(old)));
+            }
+            errors
+        }
+        // A binding has its own rules; those of pods would not let the node be set.
+        None if subresource == "binding" => Vec::new(),
+        None => validate::update(&kind.resource, subresource, new, old),
+    };
     judge(kind, new, errors)
 }
 
@@ -230,7 +257,9 @@ pub fn judge(kind: &Kind, value: &Value, errors: FieldErrors) -> Result<()> {
         return Ok(());
     }
     let name = value["metadata"]["name"].as_str().unwrap_or_default();
-    Err(Status::invalid(kind.group(), kind.name(), name, &errors))
+    // Upstream names the kind that the object says it is.
+    let said = value["kind"].as_str().filter(|k| !k.is_empty() && kind.custom.is_some()).unwrap_or(kind.name());
+    Err(Status::invalid(kind.group(), said, name, &errors))
 }
 
 /// What a commit changes besides the object itself (addresses, counters), all or nothing.
@@ -314,10 +343,14 @@ fn without_revision(stored: &Bytes) -> Bytes {
 
 /// Warnings that upstream gives about an object that is fine but for them.
 pub fn warn_about(call: &Call, new: &Value, old: Option<&Value>) {
-    if call.kind.custom.is_none() {
-        for warning in strategy::warnings(&call.kind.resource, new, old) {
-            call.warn(warning);
-        }
+    let kind = &call.kind;
+    let warnings = match (&kind.custom, kind.is_definition()) {
+        (Some(_), _) => api::crd::finalizer_warnings(new, old),
+        (None, true) => api::crd::definition_warnings(new, old),
+        (None, false) => strategy::warnings(&kind.resource, new, old),
+    };
+    for warning in warnings {
+        call.warn(warning);
     }
 }
 
@@ -325,7 +358,8 @@ pub fn warn_about(call: &Call, new: &Value, old: Option<&Value>) {
 pub fn track(call: &Call, live: Option<&Value>, new: &mut Value) {
     let Some((schema, ty)) = call.kind.schema() else { return };
     let (manager, now) = (call.field_manager(), clock::now());
-    api::apply::track_update(&tracking(call, schema, ty, &manager, &now), live, new);
+    let versions = built_in_versions(&call.kind);
+    api::apply::track_update(&tracking(call, schema, ty, &manager, &now, versions.as_ref()), live, new);
 }
 
 /// What managedFields need to know of a write.
@@ -347,6 +381,12 @@ pub fn tracking<'a>(
         subresource: &call.target.subresource,
         now,
         reset: api::apply::reset_fields(kind.group(), kind.plural(), &call.target.subresource, has_status),
-        versions: None,
+        versions: versions.map(|v| v as &dyn api::apply::Versions),
     }
+}
+
+/// Kinds that are served in several forms are owned in several forms too.
+pub fn built_in_versions(kind: &Kind) -> Option<BuiltInVersions<'_>> {
+    let several = kind.custom.is_none() && matches!(kind.name(), "HorizontalPodAutoscaler" | "Event");
+    several.then(|| BuiltInVersions { kind: kind.name(), api_version: &kind.api_version })
 }
