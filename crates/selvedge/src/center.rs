@@ -25,7 +25,14 @@ pub async fn start(config: &Config) -> Result<server::Running> {
         StoreKind::Sqlite => {
             Arc::new(store::SqliteStore::open(&config.data_dir.join("store"), store::SqliteOptions::default())?)
         }
-        StoreKind::Etcd => bail!("the etcd store is not built in yet"),
+        StoreKind::Etcd => {
+            let options = store::EtcdOptions {
+                endpoints: config.etcd_endpoints.clone(),
+                prefix: config.etcd_prefix.clone(),
+                tls: None,
+            };
+            Arc::new(store::EtcdStore::connect(options).await?)
+        }
     };
     let options = server::Options {
         data_dir: config.data_dir.clone(),

@@ -84,12 +84,22 @@ impl Server {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, body) = request.into_parts();
+        if parts.method == Method::HEAD {
+            return Err(Status::method_not_allowed());
+        }
         let verb = Verb::of(&parts.method, &target, &query).ok_or_else(Status::method_not_allowed)?;
         let attributes = authorize::of_target(verb, &target);
         let user = self.act_as(sender, &parts.headers, &cluster, &attributes)?;
         self.authorize(&user, &cluster, &attributes)?;
         let kind = self.kinds.find(&cluster, &target.group, &target.version, &target.resource);
-        let kind = kind.ok_or_else(Status::no_such_path)?;
+        let Some(kind) = kind else {
+            // Groups that only definitions serve are not known to upstream's router at all.
+            let builtin = api::catalogue::groups().iter().any(|g| *g.name == *target.group);
+            return if builtin { Err(Status::no_such_path()) } else { Ok(nonresource::not_found()) };
+        };
+        if kind.custom.is_some() && !kind.resource.namespaced && !target.namespace.is_empty() {
+            return Ok(nonresource::not_found());
+        }
         let _place = self.inflight.enter(!matches!(verb, Verb::Get | Verb::List | Verb::Watch))?;
         let offer = match (kind.custom.is_some(), verb) {
             (false, Verb::Watch) => Offer::Watch,

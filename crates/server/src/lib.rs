@@ -6,7 +6,6 @@ mod body;
 pub mod cache;
 mod call;
 mod clock;
-mod codec;
 mod controllers;
 mod discovery;
 mod dispatch;

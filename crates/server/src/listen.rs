@@ -64,7 +64,11 @@ pub async fn start(options: Options) -> Result<Running, Error> {
         shared_store: options.shared_store,
         limits: options.limits,
     });
+    let fresh = server.cache.revision() == 0;
     controllers::prepare(&server, crate::request::ROOT).await.map_err(Error::Prepare)?;
+    if fresh {
+        server.cache.begin_here();
+    }
     server.identity.publish(address)?;
     let ended = tokio::spawn(accept(server.clone(), listener, tls));
     controllers.start(&server);

@@ -50,7 +50,7 @@ pub async fn answer(
 }
 
 /// What upstream's router says of a path that leads nowhere.
-fn not_found() -> Response<Body> {
+pub fn not_found() -> Response<Body> {
     respond::build(404, "text/plain; charset=utf-8", Bytes::from_static(b"404 page not found\n").into())
 }
 

@@ -20,8 +20,8 @@ pub struct Documents {
 impl Documents {
     pub fn v2(&self, server: &Server, cluster: &str, _headers: &HeaderMap) -> Response<Body> {
         let body = self.document(server, cluster, "v2", |kinds| {
-            let resources: Vec<_> = kinds.iter().map(|k| described(k)).collect();
-            crate::codec::openapi::v2(&resources)
+            let schemas: Vec<_> = kinds.iter().map(|k| custom_schema(k)).collect();
+            api::openapi::v2(api::schema::builtin(), described(kinds.iter().zip(&schemas)))
         });
         with_etag(respond::build(200, "application/json", body.clone().into()), &body)
     }
@@ -59,9 +59,9 @@ impl Documents {
             return missing();
         }
         let body = self.document(server, cluster, path, |kinds| {
-            let mine = kinds.iter().filter(|k| k.group() == group && *k.resource.version == *version);
-            let resources: Vec<_> = mine.map(|k| described(k)).collect();
-            crate::codec::openapi::v3(&group, &version, &resources)
+            let mine: Vec<_> = kinds.iter().filter(|k| k.group() == group && *k.resource.version == *version).collect();
+            let schemas: Vec<_> = mine.iter().map(|k| custom_schema(k)).collect();
+            api::openapi::v3(api::schema::builtin(), (&group, &version), described(mine.into_iter().zip(&schemas)))
         });
         with_etag(respond::build(200, "application/json", body.clone().into()), &body)
     }
@@ -80,9 +80,22 @@ impl Documents {
     }
 }
 
-fn described(kind: &Kind) -> crate::codec::openapi::OpenApiResource<'_> {
-    let schema = kind.custom.as_ref().and_then(|c| Some(c.definition.openapi_schema(c.version()?)));
-    crate::codec::openapi::OpenApiResource { resource: &kind.resource, schema }
+fn custom_schema(kind: &Kind) -> Option<Value> {
+    let custom = kind.custom.as_ref()?;
+    Some(custom.definition.openapi_schema(custom.version()?))
+}
+
+fn described<'a>(
+    kinds: impl Iterator<Item = (&'a Arc<Kind>, &'a Option<Value>)>,
+) -> impl Iterator<Item = api::openapi::OpenApiResource<'a>> {
+    use api::openapi::{Definition, OpenApiResource};
+    kinds.filter_map(|(kind, schema)| {
+        let schema = match schema {
+            Some(schema) => Definition::Custom(schema),
+            None => Definition::BuiltIn(kind.resource.ty?),
+        };
+        Some(OpenApiResource { resource: &kind.resource, schema })
+    })
 }
 
 fn with_etag(mut response: Response<Body>, body: &[u8]) -> Response<Body> {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use api::{
-    convert, schema,
+    convert, proto, schema,
     status::{Result, Status},
     table::{IncludeObject, Printer},
 };
@@ -13,7 +13,7 @@ use store::Revision;
 
 use crate::{
     body::Body,
-    clock, codec as proto,
+    clock,
     kinds::Kind,
     negotiate::{Accept, Format, Shape},
     object::{self, Object},
@@ -137,17 +137,13 @@ pub fn pretty(json: &[u8]) -> Bytes {
 
 /// Wrapped in its envelope.
 fn protobuf(kind: &Kind, object: &Object) -> Vec<u8> {
-    proto::wrap(&kind.api_version, kind.name(), &raw_protobuf(kind, object))
-}
-
-fn raw_protobuf(kind: &Kind, object: &Object) -> Vec<u8> {
-    let mut raw = Vec::with_capacity(object.json.len());
-    if let Some(ty) = kind.resource.ty
-        && let Err(error) = proto::encode_json(schema::builtin(), ty, &json(kind, object), &mut raw)
-    {
-        tracing::error!(%error, key = %object.key, "a stored object has no protobuf form");
-    }
-    raw
+    let Some(ty) = kind.resource.ty else { return Vec::new() };
+    proto::encode_object(schema::builtin(), ty, &kind.api_version, kind.name(), &json(kind, object)).unwrap_or_else(
+        |error| {
+            tracing::error!(%error, key = %object.key, "a stored object has no protobuf form");
+            Vec::new()
+        },
+    )
 }
 
 fn partial(object: &Object) -> Value {
@@ -195,7 +191,7 @@ fn list_metadata(list: &List, metadata: &mut Value) {
 pub fn list(kind: &Arc<Kind>, accept: Accept, include: IncludeObject, list: List) -> Result<Body> {
     match (accept.shape, accept.format) {
         (Shape::Object, Format::Json) => Ok(json_list(kind.clone(), list)),
-        (Shape::Object, Format::Protobuf) => Ok(protobuf_list(kind, &list)),
+        (Shape::Object, Format::Protobuf) => protobuf_list(kind, &list),
         (Shape::Object, Format::Yaml) => {
             let mut metadata = json!({});
             list_metadata(&list, &mut metadata);
@@ -297,12 +293,23 @@ fn write_item(out: &mut Vec<u8>, kind: &Kind, object: &Object) {
     }
 }
 
-fn protobuf_list(kind: &Arc<Kind>, list: &List) -> Body {
+fn protobuf_list(kind: &Arc<Kind>, list: &List) -> Result<Body> {
     let mut metadata = json!({});
     list_metadata(list, &mut metadata);
-    let items = list.items.iter().map(|o| raw_protobuf(kind, o));
-    let raw = proto::encode_list(&metadata, items);
-    proto::wrap(&kind.api_version, &kind.list_kind(), &raw).into()
+    let schema = schema::builtin();
+    let ty = kind
+        .resource
+        .ty
+        .and_then(|ty| schema.list_of(ty))
+        .ok_or_else(|| Status::not_acceptable("this list has no protobuf form"))?;
+    let (version, name) = (&kind.api_version, &kind.list_kind());
+    let body = if kind.is_converted() {
+        let items: Vec<Bytes> = list.items.iter().map(|o| json(kind, o)).collect();
+        proto::encode_list(schema, ty, version, name, &metadata, items.iter().map(|b| &**b))
+    } else {
+        proto::encode_list(schema, ty, version, name, &metadata, list.items.iter().map(|o| &*o.json))
+    };
+    body.map(Body::from).map_err(Status::internal)
 }
 
 /// Writes watch events in one client's form.
@@ -334,7 +341,7 @@ impl EventWriter {
                     Some(shared) => shared.get_or_init(encoded).clone(),
                     None => encoded(),
                 };
-                proto::write_event(out, event, &bytes);
+                out.extend_from_slice(&proto::watch_event(event, &bytes));
             }
             (Shape::Partial | Shape::PartialList, _) => self.value(out, event, &partial(object)),
             (Shape::Table, _) => {
@@ -373,7 +380,7 @@ impl EventWriter {
         if self.accept.format == Format::Protobuf
             && let Ok(bytes) = value(object, Format::Protobuf)
         {
-            proto::write_event(out, event, &bytes);
+            out.extend_from_slice(&proto::watch_event(event, &bytes));
             return;
         }
         json_event(out, event, &serde_json::to_vec(object).unwrap_or_default());

@@ -22,7 +22,23 @@ pub fn reply(call: &Call, reply: Reply) -> Response<Body> {
         Ok(response) => response,
         Err(status) => failure(&status, call.accept.format),
     };
-    with_warnings(call, response)
+    prettily(call, with_warnings(call, response))
+}
+
+/// People read JSON better over several lines: those who ask for it, and those whose client shows that they are people.
+fn prettily(call: &Call, response: Response<Body>) -> Response<Body> {
+    let agent = call.header("user-agent");
+    let wanted = match call.query.get("pretty") {
+        "" => ["curl", "Wget", "Mozilla/5.0"].iter().any(|a| agent.starts_with(a)),
+        value => matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"),
+    };
+    if !wanted || call.accept.format != Format::Json {
+        return response;
+    }
+    response.map(|body| match body {
+        Body::Full(Some(json)) => render::pretty(&json).into(),
+        other => other,
+    })
 }
 
 fn make(kind: &Arc<Kind>, accept: Accept, call: &Call, reply: Reply) -> Result<Response<Body>> {
@@ -65,7 +81,7 @@ pub fn failure(status: &Status, format: Format) -> Response<Body> {
 
 /// The same with the warnings that were collected on the way.
 pub fn call_failure(call: &Call, status: &Status) -> Response<Body> {
-    with_warnings(call, failure(status, call.accept.format))
+    prettily(call, with_warnings(call, failure(status, call.accept.format)))
 }
 
 pub fn build(code: u16, content_type: &'static str, body: Body) -> Response<Body> {

@@ -70,7 +70,9 @@ fn leaf(out: &mut String, value: &Value, indent: usize) {
         Value::Number(n) => out.push_str(&n.to_string()),
         Value::Array(_) => out.push_str("[]"),
         Value::Object(_) => out.push_str("{}"),
-        Value::String(text) if text.contains('\n') && !text.starts_with([' ', '\n']) && is_printable(text) => literal(out, text, indent),
+        Value::String(text) if text.contains('\n') && !text.starts_with([' ', '\n']) && is_printable(text) => {
+            literal(out, text, indent)
+        }
         Value::String(text) => {
             let line = out.rsplit('\n').next().map_or(0, str::len);
             let text = scalar(text, line);
@@ -155,9 +157,41 @@ fn double_quoted(text: &str) -> String {
 fn means_something_else(text: &str) -> bool {
     let word = matches!(
         text,
-        "" | "~" | "null" | "Null" | "NULL" | "true" | "True" | "TRUE" | "false" | "False" | "FALSE" | "y" | "Y" | "yes" | "Yes"
-            | "YES" | "n" | "N" | "no" | "No" | "NO" | "on" | "On" | "ON" | "off" | "Off" | "OFF" | ".inf" | ".Inf" | ".INF"
-            | "+.inf" | "-.inf" | "-.Inf" | ".nan" | ".NaN" | ".NAN"
+        "" | "~"
+            | "null"
+            | "Null"
+            | "NULL"
+            | "true"
+            | "True"
+            | "TRUE"
+            | "false"
+            | "False"
+            | "FALSE"
+            | "y"
+            | "Y"
+            | "yes"
+            | "Yes"
+            | "YES"
+            | "n"
+            | "N"
+            | "no"
+            | "No"
+            | "NO"
+            | "on"
+            | "On"
+            | "ON"
+            | "off"
+            | "Off"
+            | "OFF"
+            | ".inf"
+            | ".Inf"
+            | ".INF"
+            | "+.inf"
+            | "-.inf"
+            | "-.Inf"
+            | ".nan"
+            | ".NaN"
+            | ".NAN"
     );
     let first = text.chars().next().unwrap_or(' ');
     let numeric = (first.is_ascii_digit() || matches!(first, '+' | '-' | '.'))
@@ -165,22 +199,29 @@ fn means_something_else(text: &str) -> bool {
             || text.strip_prefix("0x").is_some_and(|t| u64::from_str_radix(t, 16).is_ok())
             || text.strip_prefix("0b").is_some_and(|t| u64::from_str_radix(t, 2).is_ok())
             || text.strip_prefix("0o").is_some_and(|t| u64::from_str_radix(t, 8).is_ok()));
-    let sixty = first.is_ascii_digit() && text.contains(':') && text.chars().all(|c| c.is_ascii_digit() || matches!(c, ':' | '.' | '_'));
+    let sixty = first.is_ascii_digit()
+        && text.contains(':')
+        && text.chars().all(|c| c.is_ascii_digit() || matches!(c, ':' | '.' | '_'));
     word || numeric || sixty || is_time(text)
 }
 
 fn is_time(text: &str) -> bool {
     let bytes = text.as_bytes();
     let digits = |range: std::ops::Range<usize>| bytes.get(range).is_some_and(|d| d.iter().all(u8::is_ascii_digit));
-    digits(0..4) && bytes.get(4) == Some(&b'-') && digits(5..7) && bytes.get(7) == Some(&b'-') && digits(8..10)
+    digits(0..4)
+        && bytes.get(4) == Some(&b'-')
+        && digits(5..7)
+        && bytes.get(7) == Some(&b'-')
+        && digits(8..10)
         && (bytes.len() == 10 || matches!(bytes.get(10), Some(b'T' | b't' | b' ')))
 }
 
 fn is_plain(text: &str) -> bool {
     let first = text.chars().next().unwrap_or(' ');
     let second = text.chars().nth(1);
-    let indicator = matches!(first, '#' | ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@' | '`')
-        || (matches!(first, '-' | '?' | ':') && second.is_none_or(|c| c == ' '));
+    let indicator =
+        matches!(first, '#' | ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@' | '`')
+            || (matches!(first, '-' | '?' | ':') && second.is_none_or(|c| c == ' '));
     !indicator
         && !text.starts_with(' ')
         && !text.ends_with(' ')
@@ -208,7 +249,32 @@ mod tests {
     /// Whatever is written is read back the same.
     #[test]
     fn reads_back() {
-        for text in ["", " lead", "trail ", "a\tb", "x: y", "- a", "-", "#c", "a #b", "'q'", "\"d\"", "1e3", "0x1F", "1:20", "~", "a\n\nb", "\n", "a\n", "é", "null", "%x", "@y", "---", "long ".repeat(60).trim_end()] {
+        for text in [
+            "",
+            " lead",
+            "trail ",
+            "a\tb",
+            "x: y",
+            "- a",
+            "-",
+            "#c",
+            "a #b",
+            "'q'",
+            "\"d\"",
+            "1e3",
+            "0x1F",
+            "1:20",
+            "~",
+            "a\n\nb",
+            "\n",
+            "a\n",
+            "é",
+            "null",
+            "%x",
+            "@y",
+            "---",
+            "long ".repeat(60).trim_end(),
+        ] {
             let value = json!({"k": text, "l": [text]});
             let written = String::from_utf8(write(&value)).unwrap();
             let read: Value = yaml_serde::from_str(&written).unwrap_or_else(|e| panic!("{text:?}: {e}\n{written}"));

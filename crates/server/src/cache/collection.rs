@@ -94,6 +94,14 @@ impl Collection {
         changes
     }
 
+    /// Drops the history up to a revision.
+    pub(super) fn forget(&self, up_to: Revision) {
+        let mut state = self.write();
+        state.history.clear();
+        state.history_bytes = 0;
+        state.complete_after = state.complete_after.max(up_to);
+    }
+
     pub fn get(&self, key: &str) -> Option<Arc<Object>> {
         self.read().items.get(key).cloned()
     }

@@ -9,7 +9,10 @@ mod ordered;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use futures::StreamExt;
@@ -36,7 +39,7 @@ pub struct Cache {
     /// Everything up to here is in the collections.
     revision: watch::Sender<Revision>,
     /// History is complete after this revision.
-    start: Revision,
+    start: AtomicU64,
 }
 
 impl Cache {
@@ -49,7 +52,7 @@ impl Cache {
             collections: RwLock::default(),
             observers,
             revision: watch::channel(start).0,
-            start,
+            start: AtomicU64::new(start),
         });
         cache.load_at(start).await?;
         let feed = cache.store.watch(Range::all(), start).await?;
@@ -90,11 +93,20 @@ impl Cache {
             return found.clone();
         }
         let mut collections = self.collections.write().unwrap_or_else(PoisonError::into_inner);
-        collections.entry(name.into()).or_insert_with(|| Arc::new(Collection::new(self.start))).clone()
+        collections.entry(name.into()).or_insert_with(|| Arc::new(Collection::new(self.start.load(Relaxed)))).clone()
     }
 
     pub fn names(&self) -> Vec<Box<str>> {
         self.collections.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
+    /// Nobody was ever told of what came before now: watches cannot start there.
+    pub fn begin_here(&self) {
+        let now = self.revision();
+        self.start.store(now, Relaxed);
+        for collection in self.collections.read().unwrap_or_else(PoisonError::into_inner).values() {
+            collection.forget(now);
+        }
     }
 
     pub fn revision(&self) -> Revision {

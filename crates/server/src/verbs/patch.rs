@@ -48,8 +48,10 @@ async fn json_patch(call: &Call) -> Result<Reply> {
     if !body.value.is_array() {
         return Err(undecodable(&body.value, "[]handlers.jsonPatchOp"));
     }
-    patched(call, &Patch { shown: text_of(call), duplicates: Vec::new(), strategic: false }, |value| api::patch::json(value, &call.body))
-        .await
+    patched(call, &Patch { shown: text_of(call), duplicates: Vec::new(), strategic: false }, |value| {
+        api::patch::json(value, &call.body)
+    })
+    .await
 }
 
 async fn merge_patch(call: &Call) -> Result<Reply> {
@@ -83,7 +85,9 @@ impl Patch {
     fn refuse(&self, why: &str) -> Status {
         // Upstream decodes the result of a strategic patch by other means, which have other words for a wrong type.
         let why = match why.rsplit_once(" of type ") {
-            Some((_, ty)) if self.strategic && why.starts_with("json: cannot unmarshal") => format!("unrecognized type: {ty}"),
+            Some((_, ty)) if self.strategic && why.starts_with("json: cannot unmarshal") => {
+                format!("unrecognized type: {ty}")
+            }
             _ => why.to_owned(),
         };
         let error = api::field::FieldError::invalid("patch", &self.shown.as_str().into(), &why);
@@ -101,7 +105,10 @@ fn parse(call: &Call) -> Result<decode::Parsed> {
 }
 
 fn undecodable(value: &Value, wanted: &str) -> Status {
-    let what = format!("error decoding patch: json: cannot unmarshal {} into Go value of type {wanted}", write::go_kind(value));
+    let what = format!(
+        "error decoding patch: json: cannot unmarshal {} into Go value of type {wanted}",
+        write::go_kind(value)
+    );
     Status::bad_request(what)
 }
 
@@ -182,7 +189,9 @@ async fn apply(call: &Call, force: bool) -> Result<Reply> {
             None if !call.target.subresource.is_empty() => return Err(call.not_found()),
             None => {
                 if let Some(uid) = config["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
-                    let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+                    let why = format!(
+                        "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                    );
                     return Err(Status::conflict(call.kind.group(), call.kind.plural(), &call.target.name, &why));
                 }
                 let mut value = api::apply::apply(&ctx, None, &config, force)?;
@@ -243,7 +252,9 @@ pub fn read_config(call: &Call) -> Result<Value> {
     }
     match (call.query.get("fieldValidation"), parsed.duplicates.first()) {
         ("Strict", Some(why)) => {
-            return Err(Status::bad_request(format!("error strict decoding YAML: error converting YAML to JSON: {why}")));
+            return Err(Status::bad_request(format!(
+                "error strict decoding YAML: error converting YAML to JSON: {why}"
+            )));
         }
         ("Ignore", _) | (_, None) => {}
         (_, Some(_)) => parsed.duplicates.iter().for_each(|why| call.warn(why.clone())),
@@ -268,7 +279,9 @@ fn check_config(call: &Call, config: &mut Value) -> Result<()> {
     }
     let namespace = text(&config["metadata"]["namespace"]);
     if !namespace.is_empty() && namespace != call.target.namespace {
-        return Err(Status::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+        return Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
     }
     Ok(())
 }

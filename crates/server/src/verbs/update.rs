@@ -108,7 +108,11 @@ pub async fn change(call: &Call, make: impl Fn(&Arc<Object>) -> Result<Value>) -
 }
 
 /// `tracked`: managedFields are noted here; else `make` has done it.
-pub async fn change_as(call: &Call, tracked: bool, make: impl Fn(&Arc<Object>) -> Result<Value>) -> Result<Arc<Object>> {
+pub async fn change_as(
+    call: &Call,
+    tracked: bool,
+    make: impl Fn(&Arc<Object>) -> Result<Value>,
+) -> Result<Arc<Object>> {
     for _ in 0..TRIES {
         let old = call.get().ok_or_else(|| call.not_found())?;
         let new = make(&old)?;
@@ -144,7 +148,13 @@ pub async fn replace(call: &Call, old: &Arc<Object>, mut new: Value, tracked: bo
         write::to_stored(kind, &mut new)?;
         let stored_kind = write::stored_kind(call);
         let now = clock::now();
-        strategy::prepare_update(&stored_kind.resource, subresource, &mut new, &old_stored, strategy::Now { rfc3339: &now });
+        strategy::prepare_update(
+            &stored_kind.resource,
+            subresource,
+            &mut new,
+            &old_stored,
+            strategy::Now { rfc3339: &now },
+        );
         if kind.is_definition() && subresource.is_empty() {
             api::crd::prepare(&mut new, Some(&old_stored));
         }

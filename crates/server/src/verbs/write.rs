@@ -6,6 +6,7 @@ use api::{
     apply::BuiltInVersions,
     decode,
     field::FieldErrors,
+    proto,
     schema::{Schema, TypeId},
     status::{Result, Status},
     strategy, validate,
@@ -16,7 +17,7 @@ use store::{Commit, Compare, Op, Outcome, Revision};
 
 use crate::{
     call::Call,
-    clock, codec as proto,
+    clock,
     kinds::Kind,
     negotiate::Format,
     object::{self, Object},
@@ -48,9 +49,10 @@ pub fn receive_as(call: &Call, api_version: &str, kind: &str) -> Result<Received
 fn receive_protobuf(call: &Call, expected: &str) -> Result<Received> {
     let unknown = proto::unwrap(&call.body)?;
     let (group, version) = api::catalogue::split_api_version(&unknown.api_version);
-    let ty = types::find(group, version, &unknown.kind)
-        .ok_or_else(|| cannot_handle(&unknown.kind, version, expected, &unregistered(&unknown.kind, &unknown.api_version)))?;
-    let mut value = proto::decode(api::schema::builtin(), ty, &unknown.raw)
+    let ty = types::find(group, version, &unknown.kind).ok_or_else(|| {
+        cannot_handle(&unknown.kind, version, expected, &unregistered(&unknown.kind, &unknown.api_version))
+    })?;
+    let mut value = proto::decode(api::schema::builtin(), ty, unknown.raw)
         .map_err(|why| cannot_handle(&unknown.kind, version, expected, &why))?;
     value["kind"] = unknown.kind.into();
     value["apiVersion"] = unknown.api_version.into();
@@ -59,7 +61,8 @@ fn receive_protobuf(call: &Call, expected: &str) -> Result<Received> {
 
 fn receive_text(call: &Call, api_version: &str, kind: &str, format: decode::Format) -> Result<Received> {
     let unrecognized = |why: &str| {
-        let what = format!("the object provided is unrecognized (must be of type {kind}): {why} ({})", summary(&call.body));
+        let what =
+            format!("the object provided is unrecognized (must be of type {kind}): {why} ({})", summary(&call.body));
         Status::bad_request(what)
     };
     let no_type = |why: &str| unrecognized(&format!("couldn't get version/kind; json parse error: {why}"));
@@ -105,7 +108,9 @@ pub fn go_kind(value: &Value) -> &'static str {
 }
 
 fn unregistered(kind: &str, api_version: &str) -> String {
-    format!("no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"")
+    format!(
+        "no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"pkg/api/legacyscheme/scheme.go:30\""
+    )
 }
 
 fn cannot_handle(kind: &str, version: &str, expected: &str, why: &str) -> Status {
@@ -134,7 +139,8 @@ pub fn check_kind(kind: &Kind, value: &Value) -> Result<()> {
     let (group, version) = api::catalogue::split_api_version(got_version);
     let other_version = || {
         let expected = &kind.api_version;
-        let what = format!("the API version in the data ({got_version}) does not match the expected API version ({expected})");
+        let what =
+            format!("the API version in the data ({got_version}) does not match the expected API version ({expected})");
         Status::bad_request(what)
     };
     if kind.custom.is_some() {
@@ -146,7 +152,12 @@ pub fn check_kind(kind: &Kind, value: &Value) -> Result<()> {
     }
     if got_kind != kind.name() {
         let (from, to) = (format!("{version}.{got_kind}"), go_type(kind, ""));
-        return Err(cannot_handle(got_kind, version, kind.name(), &format!("converting ({from}) to ({to}): unknown conversion")));
+        return Err(cannot_handle(
+            got_kind,
+            version,
+            kind.name(),
+            &format!("converting ({from}) to ({to}): unknown conversion"),
+        ));
     }
     if got_version == kind.api_version { Ok(()) } else { Err(other_version()) }
 }
@@ -167,7 +178,8 @@ pub fn conform(kind: &Kind, value: &mut Value) -> Result<Vec<String>> {
         return Ok(unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect());
     }
     let Some((schema, ty)) = kind.schema() else { return Ok(Vec::new()) };
-    decode::conform(schema, ty, value).map_err(|why| cannot_handle(kind.name(), &kind.resource.version, kind.name(), &why))
+    decode::conform(schema, ty, value)
+        .map_err(|why| cannot_handle(kind.name(), &kind.resource.version, kind.name(), &why))
 }
 
 /// fieldValidation: what a client wants to hear of fields that nobody knows.
@@ -369,6 +381,7 @@ pub fn tracking<'a>(
     ty: TypeId,
     manager: &'a str,
     now: &'a str,
+    versions: Option<&'a BuiltInVersions<'a>>,
 ) -> api::apply::Context<'a> {
     let kind = &call.kind;
     let has_status = kind.resource.subresource("status").is_some();
