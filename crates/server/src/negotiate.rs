@@ -115,11 +115,23 @@ pub fn accept(header: &str, offer: Offer) -> Result<Accept> {
         })
         .collect();
     clauses.sort_by(|a, b| b.0.total_cmp(&a.0));
-    clauses
-        .iter()
-        .filter(|(q, _)| *q > 0.0)
-        .find_map(|(_, clause)| served(clause, offer))
-        .ok_or_else(|| offer.refusal())
+    let chosen = clauses.iter().filter(|(q, _)| *q > 0.0).find_map(|(_, clause)| served(clause, offer));
+    chosen.ok_or_else(|| {
+        let known = |clause: &str| {
+            let media = media_type(clause);
+            matches!(media.as_str(), "*/*" | "application/*") || Format::of(&media).is_some()
+        };
+        let builtin = matches!(offer, Offer::Objects | Offer::Watch);
+        if builtin && !clauses.iter().any(|(_, clause)| known(clause)) {
+            // Upstream's router refuses what no handler of the path could ever answer.
+            return Status::not_acceptable(
+                "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, \
+                 application/vnd.kubernetes.protobuf",
+            )
+            .with_causes(Vec::new());
+        }
+        offer.refusal()
+    })
 }
 
 fn served(clause: &str, offer: Offer) -> Option<Accept> {

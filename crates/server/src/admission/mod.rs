@@ -2,23 +2,28 @@
 
 mod services;
 
-use api::status::{Cause, Result, Status};
+use api::{
+    selector::scan,
+    status::{Cause, Result, Status},
+};
 use serde_json::Value;
+use store::Compare;
 
 use crate::{call::Call, verbs::write::Beside};
 
-/// Objects live only in namespaces that exist and are not being taken down.
-pub fn namespace(call: &Call, value: &Value) -> Result<()> {
+/// Objects live only in namespaces that exist and are not being taken down. What is answered must still hold when the object
+/// is committed, so that nothing is ever left behind in a namespace that has gone.
+pub fn namespace(call: &Call, value: &Value) -> Result<Option<Compare>> {
     let namespace = call.target.namespace.as_str();
     if namespace.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     let key = format!("{}//{namespace}", call.cluster);
     let Some(found) = call.server.cache.get("core/namespaces", &key) else {
         return Err(Status::not_found("", "namespaces", namespace));
     };
-    if found.value()["metadata"]["deletionTimestamp"].is_null() {
-        return Ok(());
+    if scan::raw_at(&found.json, &["metadata", "deletionTimestamp"]).is_none() {
+        return Ok(Some(Compare { key: format!("core/namespaces/{key}"), modified: found.revision }));
     }
     let name = value["metadata"]["name"].as_str().unwrap_or_default();
     let why = format!("unable to create new content in namespace {namespace} because it is being terminated");

@@ -75,32 +75,37 @@ pub async fn insert_tracked(call: &Call, mut value: Value) -> Result<Arc<Object>
         let text = |field: &str| metadata.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
         Some(text("generateName")).filter(|base| text("name").is_empty() && !base.is_empty())
     };
-    admission::namespace(call, &value)?;
+    let mut home = admission::namespace(call, &value)?;
     admission::create(call, &mut value)?;
-    write::to_stored(&call.kind, &mut value)?;
+    let now = clock::now();
     let stored_kind = write::stored_kind(call);
-    match call.kind.custom.as_ref() {
-        Some(custom) => {
-            strategy::prepare_create_custom(custom.version().is_some_and(|v| v.subresources.status), &mut value)
-        }
-        None if call.kind.is_definition() => {
-            strategy::prepare_create(&call.kind.resource, &mut value, strategy::Now { rfc3339: &clock::now() });
-            api::crd::prepare(&mut value, None);
-        }
-        None => strategy::prepare_create(&stored_kind.resource, &mut value, strategy::Now { rfc3339: &clock::now() }),
+    if let Some(custom) = &call.kind.custom {
+        strategy::prepare_create_custom(custom.version().is_some_and(|v| v.subresources.status), &mut value);
     }
     for attempt in 1.. {
         if let Some(base) = &generate {
             let name = names::generate(base, |n| rand::random_range(0..n));
             metadata(&mut value).insert("name".into(), name.into());
         }
-        write::validate_create(&stored_kind, &value)?;
-        write::warn_about(call, &value, None);
+        // Custom objects are judged in the version of the request, built-in ones in the stored version.
+        let mut final_value = value.clone();
+        if call.kind.custom.is_none() {
+            write::to_stored(&call.kind, &mut final_value)?;
+            strategy::prepare_create(&stored_kind.resource, &mut final_value, strategy::Now { rfc3339: &now });
+            if call.kind.is_definition() {
+                api::crd::prepare(&mut final_value, None);
+            }
+        }
+        let mut beside = admission::allocate(call, &mut final_value)?;
+        beside.compares.extend(home.take());
+        write::validate_create(&stored_kind, &final_value)?;
+        write::warn_about(call, &final_value, None);
+        if call.kind.custom.is_some() {
+            write::to_stored(&call.kind, &mut final_value)?;
+        }
         let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let key = call.kind.key(&call.cluster, &call.target.namespace, &name);
         let taken = || Status::already_exists(call.kind.group(), call.kind.plural(), &name);
-        let mut final_value = value.clone();
-        let beside = admission::allocate(call, &mut final_value)?;
         if call.dry_run() {
             if call.server.cache.get(&call.kind.collection, &key).is_some() {
                 return Err(taken());
@@ -109,8 +114,12 @@ pub async fn insert_tracked(call: &Call, mut value: Value) -> Result<Arc<Object>
         }
         match write::put(call, &key, &final_value, 0, 0, beside).await? {
             Written::Done(object) => return Ok(object),
-            Written::Conflict if call.server.cache.get(&call.kind.collection, &key).is_none() && attempt < TRIES => {}
-            Written::Conflict if generate.is_some() && attempt < TRIES => {}
+            Written::Conflict
+                if attempt < TRIES
+                    && (generate.is_some() || call.server.cache.get(&call.kind.collection, &key).is_none()) =>
+            {
+                home = admission::namespace(call, &value)?;
+            }
             Written::Conflict if generate.is_some() => {
                 return Err(Status::new(
                     409,

@@ -87,6 +87,8 @@ pub async fn remove(call: &Call, key: &str, name: &str, options: &Options) -> Re
         admission::delete(call, &value)?;
         let mut new = value.clone();
         let pending = mark(call, &mut new, options);
+        let hurried =
+            value["metadata"]["deletionGracePeriodSeconds"].as_i64().is_some_and(|grace| grace > 0) && !pending;
         let dry_run = options.dry_run || call.dry_run();
         if pending {
             if new == value {
@@ -110,8 +112,16 @@ pub async fn remove(call: &Call, key: &str, name: &str, options: &Options) -> Re
             if dry_run {
                 return Ok(Removed::Gone(gone(old.revision)));
             }
+            let mut at = old.revision;
+            if hurried {
+                // Whoever waits for the end of the grace period is told that it has come, and then that the object is gone.
+                match write::put(call, key, &new, at, old.created, Beside::default()).await? {
+                    Written::Done(object) => at = object.revision,
+                    Written::Conflict => continue,
+                }
+            }
             let released = admission::release(call, &value);
-            if write::remove(call, key, old.revision, released).await?.is_some() {
+            if write::remove(call, key, at, released).await?.is_some() {
                 return Ok(Removed::Gone(gone(old.revision)));
             }
         }

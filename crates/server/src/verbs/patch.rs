@@ -48,7 +48,7 @@ async fn json_patch(call: &Call) -> Result<Reply> {
     if !body.value.is_array() {
         return Err(undecodable(&body.value, "[]handlers.jsonPatchOp"));
     }
-    patched(call, &Patch { shown: text_of(call), duplicates: Vec::new(), strategic: false }, |value| {
+    patched(call, &Patch { shown: String::new(), duplicates: Vec::new(), strategic: false }, |value| {
         api::patch::json(value, &call.body)
     })
     .await
@@ -56,7 +56,7 @@ async fn json_patch(call: &Call) -> Result<Reply> {
 
 async fn merge_patch(call: &Call) -> Result<Reply> {
     let body = patch_object(call)?;
-    let patch = Patch { shown: text_of(call), duplicates: body.duplicates, strategic: false };
+    let patch = Patch { shown: String::new(), duplicates: body.duplicates, strategic: false };
     patched(call, &patch, |value| {
         api::patch::merge(value, &body.value);
         Ok(())
@@ -82,7 +82,7 @@ struct Patch {
 }
 
 impl Patch {
-    fn refuse(&self, why: &str) -> Status {
+    fn refuse(&self, patched: &str, why: &str) -> Status {
         // Upstream decodes the result of a strategic patch by other means, which have other words for a wrong type.
         let why = match why.rsplit_once(" of type ") {
             Some((_, ty)) if self.strategic && why.starts_with("json: cannot unmarshal") => {
@@ -90,13 +90,10 @@ impl Patch {
             }
             _ => why.to_owned(),
         };
-        let error = api::field::FieldError::invalid("patch", &self.shown.as_str().into(), &why);
+        let shown = if self.strategic { &self.shown } else { patched };
+        let error = api::field::FieldError::invalid("patch", &shown.into(), &why);
         Status::invalid("", "", "", &vec![error])
     }
-}
-
-fn text_of(call: &Call) -> String {
-    String::from_utf8_lossy(&call.body).into_owned()
 }
 
 fn parse(call: &Call) -> Result<decode::Parsed> {
@@ -143,11 +140,14 @@ fn accept(call: &Call, mut value: Value, patch: &Patch, old: &Object) -> Result<
     let kind = &*call.kind;
     if let (None, Some((schema, ty))) = (&kind.custom, kind.schema()) {
         write::check_kind(kind, &value)?;
-        let unknown = decode::conform(schema, ty, &mut value).map_err(|why| patch.refuse(&why))?;
-        judge_strict(call, patch, unknown)?;
+        // Upstream shows the whole patched object, but the patch itself if it was a strategic one.
+        let patched = if patch.strategic { String::new() } else { value.to_string() };
+        let unknown = decode::conform(schema, ty, &mut value).map_err(|why| patch.refuse(&patched, &why))?;
+        judge_strict(call, patch, &patched, unknown)?;
     } else {
+        let patched = value.to_string();
         let unknown = write::conform(kind, &mut value)?;
-        judge_strict(call, patch, unknown)?;
+        judge_strict(call, patch, &patched, unknown)?;
         write::check_kind(kind, &value)?;
     }
     let asked = update::version_asked(&value)?;
@@ -164,11 +164,11 @@ fn accept(call: &Call, mut value: Value, patch: &Patch, old: &Object) -> Result<
     Ok(value)
 }
 
-fn judge_strict(call: &Call, patch: &Patch, unknown: Vec<String>) -> Result<()> {
+fn judge_strict(call: &Call, patch: &Patch, patched: &str, unknown: Vec<String>) -> Result<()> {
     let mut strict = patch.duplicates.clone();
     strict.extend(unknown);
     if !strict.is_empty() && call.query.get("fieldValidation") == "Strict" {
-        return Err(patch.refuse(&format!("strict decoding error: {}", strict.join(", "))));
+        return Err(patch.refuse(patched, &format!("strict decoding error: {}", strict.join(", "))));
     }
     write::judge_strict(call, &call.kind, strict)
 }

@@ -148,13 +148,16 @@ pub async fn replace(call: &Call, old: &Arc<Object>, mut new: Value, tracked: bo
         write::to_stored(kind, &mut new)?;
         let stored_kind = write::stored_kind(call);
         let now = clock::now();
-        strategy::prepare_update(
-            &stored_kind.resource,
-            subresource,
-            &mut new,
-            &old_stored,
-            strategy::Now { rfc3339: &now },
-        );
+        // A binding sets the node and says so in the status; nothing of that is a change of the spec.
+        if subresource != "binding" {
+            strategy::prepare_update(
+                &stored_kind.resource,
+                subresource,
+                &mut new,
+                &old_stored,
+                strategy::Now { rfc3339: &now },
+            );
+        }
         if kind.is_definition() && subresource.is_empty() {
             api::crd::prepare(&mut new, Some(&old_stored));
         }
