@@ -1,5 +1,12 @@
 //! What stands between a well-formed write and the store: namespaces, service accounts, limits, quotas, allocation.
+//!
+//! The order is upstream's: [`create`] and [`update`] complete an object, [`allocate`] and [`reallocate`] give it what it
+//! needs, and once it is found valid, [`judge`] holds it against what else there is.
 
+mod certificates;
+mod objects;
+mod pods;
+mod roles;
 mod services;
 
 use api::{
@@ -35,15 +42,30 @@ pub fn namespace(call: &Call, value: &Value) -> Result<Option<Compare>> {
     Err(Status::forbidden(call.kind.group(), call.kind.plural(), name, &why).with_causes(vec![cause]))
 }
 
-/// Mutates and judges a new object.
-pub fn create(_call: &Call, _value: &mut Value) -> Result<()> {
-    Ok(())
+/// Completes a new object.
+pub async fn create(call: &Call, value: &mut Value) -> Result<()> {
+    match &*call.kind.collection {
+        "core/pods" => pods::create(call, value).await,
+        "certificates.k8s.io/certificatesigningrequests" => certificates::create(call, value),
+        collection if collection.starts_with(roles::GROUP) => roles::write(call, value, None),
+        collection => {
+            objects::create(call, collection, value);
+            Ok(())
+        }
+    }
 }
 
 /// Completes and judges a change.
 pub fn update(call: &Call, new: &mut Value, old: &Value) -> Result<()> {
-    let _ = (call, new, old);
-    Ok(())
+    match &*call.kind.collection {
+        "core/pods" => {
+            pods::update(call, new, old);
+            Ok(())
+        }
+        "certificates.k8s.io/certificatesigningrequests" => certificates::update(call, new, old),
+        collection if collection.starts_with(roles::GROUP) => roles::write(call, new, Some(old)),
+        _ => Ok(()),
+    }
 }
 
 /// Judges a deletion.
@@ -57,12 +79,28 @@ pub fn delete(call: &Call, value: &Value) -> Result<()> {
 
 /// Addresses and ports for a new object, taken in the same commit.
 pub fn allocate(call: &Call, value: &mut Value) -> Result<Beside> {
-    if is_service(call) { services::allocate(call, value, &Value::Null) } else { Ok(Beside::default()) }
+    match &*call.kind.collection {
+        "core/services" => services::allocate(call, value, &Value::Null),
+        "certificates.k8s.io/certificatesigningrequests" => {
+            certificates::name_requester(call, value);
+            Ok(Beside::default())
+        }
+        _ => Ok(Beside::default()),
+    }
 }
 
 /// The same for a change.
 pub fn reallocate(call: &Call, new: &mut Value, old: &Value) -> Result<Beside> {
     if is_service(call) { services::allocate(call, new, old) } else { Ok(Beside::default()) }
+}
+
+/// Judges a valid object against what else there is: limits and quotas. `old` is what it is changed from.
+pub async fn judge(call: &Call, value: &Value, old: Option<&Value>, beside: &mut Beside) -> Result<()> {
+    if old.is_none() {
+        objects::judge(call, value)?;
+    }
+    let _ = beside;
+    Ok(())
 }
 
 /// What an object gives back when it goes.
@@ -72,4 +110,22 @@ pub fn release(call: &Call, old: &Value) -> Beside {
 
 fn is_service(call: &Call) -> bool {
     &*call.kind.collection == "core/services" && call.target.subresource.is_empty()
+}
+
+/// A refusal of this object, in upstream's words.
+fn forbid(call: &Call, value: &Value, why: &str) -> Status {
+    let metadata = &value["metadata"];
+    let name = metadata["name"].as_str().filter(|n| !n.is_empty());
+    // An object whose name is still to be made is refused without one.
+    Status::forbidden(call.kind.group(), call.kind.plural(), name.unwrap_or_default(), why)
+}
+
+/// All objects of a collection in this workspace, or in one of its namespaces.
+fn all(call: &Call, collection: &str, namespace: &str) -> Vec<Value> {
+    let prefix = format!("{}/{namespace}/", call.cluster);
+    call.server.cache.snapshot(collection).items.range(&prefix, "").map(|object| object.value()).collect()
+}
+
+fn one(call: &Call, collection: &str, namespace: &str, name: &str) -> Option<Value> {
+    call.server.cache.get(collection, &format!("{}/{namespace}/{name}", call.cluster)).map(|object| object.value())
 }

@@ -8,6 +8,7 @@ use std::net::Ipv4Addr;
 use api::{
     field::FieldError,
     status::{Result, Status},
+    strategy,
 };
 use serde_json::{Value, json};
 use store::{Compare, Op};
@@ -19,10 +20,17 @@ const PORTS: &str = "-/nodeports";
 /// 10.96.0.0/12, upstream's kubeadm default. The first block is left to those who choose for themselves.
 const RANGE: (u32, u32) = (0x0a60_0000, 12);
 const RESERVED: u32 = 256;
+/// The families that this server has addresses of.
+const FAMILIES: &[&str] = &["IPv4"];
 const NODE_PORTS: std::ops::RangeInclusive<i64> = 30000..=32767;
 
-fn has_node_ports(kind: &str) -> bool {
-    matches!(kind, "NodePort" | "LoadBalancer")
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// The ports to write to; none are made where there are none.
+fn ports_mut(service: &mut Value) -> impl Iterator<Item = &mut Value> {
+    service.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten()
 }
 
 fn ports(service: &Value) -> impl Iterator<Item = &Value> {
@@ -63,22 +71,15 @@ fn cluster_ips(service: &Value) -> Vec<String> {
 
 fn addresses(call: &Call, service: &mut Value, old: &Value, beside: &mut Beside) -> Result<()> {
     let held = cluster_ips(old);
-    if service["spec"]["type"] == "ExternalName" {
-        if let Some(spec) = service["spec"].as_object_mut().filter(|_| !old.is_null()) {
-            for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-                spec.remove(field);
-            }
-        }
+    let errors = strategy::ip_families(service, (!old.is_null()).then_some(old), FAMILIES);
+    if !errors.is_empty() {
+        return Err(Status::invalid("", "Service", text(&service["metadata"]["name"]), &errors));
+    }
+    if !strategy::service::needs_cluster_ip(&service["spec"]) {
         beside.ops.extend(held.iter().map(|ip| Op::Delete { key: address_key(call, ip) }));
         return Ok(());
     }
     let spec = &mut service["spec"];
-    if spec["ipFamilyPolicy"].is_null() {
-        spec["ipFamilyPolicy"] = "SingleStack".into();
-    }
-    if spec["ipFamilies"].as_array().is_none_or(Vec::is_empty) {
-        spec["ipFamilies"] = json!(["IPv4"]);
-    }
     let asked = spec["clusterIP"].as_str().unwrap_or_default().to_owned();
     if asked == "None" {
         spec["clusterIPs"] = json!(["None"]);
@@ -98,7 +99,7 @@ fn addresses(call: &Call, service: &mut Value, old: &Value, beside: &mut Beside)
             invalid(service, FieldError::invalid("spec.clusterIPs", &json!([ip]), &what))
         };
         if !in_range(&ip) {
-            return Err(refuse("the provided IP is not in the valid range. The range of valid IPs is 10.96.0.0/12"));
+            return Err(refuse("the provided network does not match the current range"));
         }
         if call.server.cache.get(ADDRESSES, &format!("{}//{ip}", call.cluster)).is_some() {
             return Err(refuse("provided IP is already allocated"));
@@ -138,50 +139,52 @@ fn held_ports(service: &Value) -> Vec<i64> {
 
 fn node_ports(call: &Call, service: &mut Value, old: &Value, beside: &mut Beside) -> Result<()> {
     let held = held_ports(old);
-    let kind = service["spec"]["type"].as_str().unwrap_or("ClusterIP").to_owned();
-    let wants =
-        kind == "NodePort" || (kind == "LoadBalancer" && service["spec"]["allocateLoadBalancerNodePorts"] != false);
+    let spec = &service["spec"];
+    let can_have = matches!(text(&spec["type"]), "NodePort" | "LoadBalancer");
+    let wants = strategy::service::needs_node_ports(spec);
+    let wants_health =
+        strategy::service::needs_health_check_port(spec) && spec["healthCheckNodePort"].as_i64().unwrap_or(0) == 0;
     let mut mine: Vec<i64> = held_ports(service);
-    if !has_node_ports(&kind) {
-        for port in service["spec"]["ports"].as_array_mut().into_iter().flatten() {
-            if let Some(map) = port.as_object_mut() {
-                map.remove("nodePort");
-            }
+    if !can_have {
+        for port in ports_mut(service).filter_map(Value::as_object_mut) {
+            port.remove("nodePort");
         }
         mine.clear();
-    } else if wants {
+    }
+    if wants {
         let mut given: Vec<(Value, i64)> = Vec::new();
-        for port in service["spec"]["ports"].as_array_mut().into_iter().flatten() {
-            if port["nodePort"].as_i64().unwrap_or(0) != 0 {
-                continue;
-            }
+        for port in ports_mut(service) {
+            let number = port["nodePort"].as_i64().filter(|number| *number != 0);
             // TCP and UDP on one port share one node port.
-            let number = match given.iter().find(|(p, _)| *p == port["port"]) {
-                Some((_, number)) => *number,
+            let shared = given.iter().find(|(of, _)| *of == port["port"]).map(|(_, number)| *number);
+            let number = match number.or(shared) {
+                Some(number) => number,
                 None => free_port(call, &mine)?,
             };
             given.push((port["port"].clone(), number));
             port["nodePort"] = number.into();
             mine.push(number);
         }
-        let local = service["spec"]["externalTrafficPolicy"] == "Local";
-        if kind == "LoadBalancer" && local && service["spec"]["healthCheckNodePort"].as_i64().unwrap_or(0) == 0 {
-            let number = free_port(call, &mine)?;
-            service["spec"]["healthCheckNodePort"] = number.into();
-            mine.push(number);
-        }
+    }
+    if wants_health {
+        let number = free_port(call, &mine)?;
+        service["spec"]["healthCheckNodePort"] = number.into();
+        mine.push(number);
     }
     mine.sort_unstable();
     mine.dedup();
     for port in mine.iter().filter(|p| !held.contains(p)) {
-        if port_taken(call, *port) {
-            let at = ports(service).position(|p| p.as_i64() == Some(*port)).unwrap_or(0);
-            let error = FieldError::invalid(
-                format!("spec.ports[{at}].nodePort"),
-                &(*port).into(),
-                "provided port is already allocated",
-            );
-            return Err(invalid(service, error));
+        let why = if !NODE_PORTS.contains(port) {
+            "provided port is not in the valid range. The range of valid ports is 30000-32767"
+        } else if port_taken(call, *port) {
+            "provided port is already allocated"
+        } else {
+            ""
+        };
+        if !why.is_empty() {
+            let at = ports(service).position(|p| p.as_i64() == Some(*port));
+            let path = at.map_or("spec.healthCheckNodePort".to_owned(), |at| format!("spec.ports[{at}].nodePort"));
+            return Err(invalid(service, FieldError::invalid(path, &(*port).into(), why)));
         }
         let record = json!({"kind": "NodePort", "apiVersion": "internal.selvedge.dev/v1",
             "metadata": {"name": port.to_string()}, "service": service["metadata"]["name"], "namespace": call.target.namespace});

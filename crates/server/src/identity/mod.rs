@@ -12,6 +12,7 @@ pub mod pki;
 pub mod policy;
 pub mod rbac;
 pub mod reviews;
+pub mod signing;
 pub mod token;
 pub mod token_request;
 

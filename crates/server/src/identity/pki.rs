@@ -75,6 +75,16 @@ impl Pki {
         &self.ca.certificate
     }
 
+    /// The authority itself, to sign with.
+    pub(super) fn authority(&self) -> &Pair {
+        &self.ca
+    }
+
+    /// When the authority ends, in seconds since 1970.
+    pub(super) fn authority_ends(&self) -> Option<i64> {
+        ends(&self.ca.certificate)
+    }
+
     pub fn admin(&self) -> &Pair {
         &self.admin
     }

@@ -76,7 +76,7 @@ pub async fn insert_tracked(call: &Call, mut value: Value) -> Result<Arc<Object>
         Some(text("generateName")).filter(|base| text("name").is_empty() && !base.is_empty())
     };
     let mut home = admission::namespace(call, &value)?;
-    admission::create(call, &mut value)?;
+    admission::create(call, &mut value).await?;
     let now = clock::now();
     let stored_kind = write::stored_kind(call);
     if let Some(custom) = &call.kind.custom {
@@ -99,6 +99,7 @@ pub async fn insert_tracked(call: &Call, mut value: Value) -> Result<Arc<Object>
         let mut beside = admission::allocate(call, &mut final_value)?;
         beside.compares.extend(home.take());
         write::validate_create(&stored_kind, &final_value)?;
+        admission::judge(call, &final_value, None, &mut beside).await?;
         write::warn_about(call, &final_value, None);
         if call.kind.custom.is_some() {
             write::to_stored(&call.kind, &mut final_value)?;

@@ -137,6 +137,7 @@ pub async fn replace(call: &Call, old: &Arc<Object>, mut new: Value, tracked: bo
         write::track(call, Some(&old_value), &mut new);
     }
     admission::update(call, &mut new, &old_value)?;
+    let mut beside = write::Beside::default();
     if let Some(custom) = &kind.custom {
         // Custom objects are judged in the version of the request.
         let has_status = custom.version().is_some_and(|v| v.subresources.status);
@@ -161,13 +162,14 @@ pub async fn replace(call: &Call, old: &Arc<Object>, mut new: Value, tracked: bo
         if kind.is_definition() && subresource.is_empty() {
             api::crd::prepare(&mut new, Some(&old_stored));
         }
+        beside = admission::reallocate(call, &mut new, &old_stored)?;
         write::validate_update(&stored_kind, subresource, &new, &old_stored)?;
         write::warn_about(call, &new, Some(&old_stored));
     }
-    let beside = admission::reallocate(call, &mut new, &old_stored)?;
     if api::apply::keep_times(&old_stored, &mut new) || is_same(&old_stored, &new) {
         return Ok(Some(old.clone()));
     }
+    admission::judge(call, &new, Some(&old_stored), &mut beside).await?;
     if is_finished(call, &new) {
         // The last thing that held a deleted object is gone, and so is the object.
         if call.dry_run() {

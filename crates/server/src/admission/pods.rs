@@ -1,0 +1,129 @@
+//! What a new pod is given before it is validated: its account and token, priority, tolerations, limits.
+
+use std::time::Duration;
+
+use api::{
+    status::{Result, Status},
+    strategy::{admission, limits},
+};
+use serde_json::Value;
+
+use super::{all, forbid, one};
+use crate::call::Call;
+
+/// The default account is made right after its namespace: whoever is quicker waits for it.
+const PATIENCE: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+pub async fn create(call: &Call, pod: &mut Value) -> Result<()> {
+    limits::apply(pod, &all(call, "core/limitranges", &call.target.namespace));
+    service_account(call, pod).await?;
+    priority(call, pod)?;
+    admission::default_tolerations(pod);
+    runtime_class(call, pod)
+}
+
+/// A change keeps what creation decided.
+pub fn update(call: &Call, new: &mut Value, old: &Value) {
+    if !call.target.subresource.is_empty() {
+        return;
+    }
+    for field in ["priority", "preemptionPolicy"] {
+        if new["spec"][field].is_null() && !old["spec"][field].is_null() {
+            new["spec"][field] = old["spec"][field].clone();
+        }
+    }
+    admission::default_tolerations(new);
+}
+
+async fn service_account(call: &Call, pod: &mut Value) -> Result<()> {
+    if is_mirror(pod) {
+        if pod["spec"]["serviceAccountName"].as_str().is_some_and(|name| !name.is_empty()) {
+            return Err(forbid(call, pod, "a mirror pod may not reference service accounts"));
+        }
+        return Ok(());
+    }
+    let name = admission::service_account_name(pod).to_owned();
+    let Some(account) = find_account(call, &name).await else {
+        let why = format!(
+            "error looking up service account {}/{name}: serviceaccount \"{name}\" not found",
+            call.target.namespace
+        );
+        return Err(forbid(call, pod, &why));
+    };
+    let suffix = api::names::generate("", |n| rand::random_range(0..n));
+    admission::service_account(pod, &account, &suffix);
+    Ok(())
+}
+
+fn is_mirror(pod: &Value) -> bool {
+    pod["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_string()
+}
+
+async fn find_account(call: &Call, name: &str) -> Option<Value> {
+    let find = || one(call, "core/serviceaccounts", &call.target.namespace, name);
+    let found = find();
+    if found.is_some() || name != "default" {
+        return found;
+    }
+    let looked = tokio::time::timeout(PATIENCE, async {
+        loop {
+            tokio::time::sleep(LOOK_AGAIN).await;
+            if let Some(account) = find() {
+                return account;
+            }
+        }
+    });
+    looked.await.ok()
+}
+
+fn priority(call: &Call, pod: &mut Value) -> Result<()> {
+    let name = pod["spec"]["priorityClassName"].as_str().unwrap_or_default();
+    let class = if name.is_empty() {
+        default_priority(all(call, "scheduling.k8s.io/priorityclasses", ""))
+    } else {
+        one(call, "scheduling.k8s.io/priorityclasses", "", name)
+    };
+    admission::priority(pod, class.as_ref()).map_err(|why| forbid(call, pod, &why))
+}
+
+/// Of several default classes the lowest counts.
+fn default_priority(classes: Vec<Value>) -> Option<Value> {
+    let default = classes.into_iter().filter(|class| class["globalDefault"] == true);
+    default.min_by_key(|class| class["value"].as_i64().unwrap_or_default())
+}
+
+fn runtime_class(call: &Call, pod: &mut Value) -> Result<()> {
+    let Some(name) = pod["spec"]["runtimeClassName"].as_str().filter(|n| !n.is_empty()).map(str::to_owned) else {
+        return match &pod["spec"]["overhead"] {
+            Value::Object(overhead) if !overhead.is_empty() => Err(forbid(
+                call,
+                pod,
+                "pod rejected: Overhead set without corresponding RuntimeClass defining Overhead",
+            )),
+            _ => Ok(()),
+        };
+    };
+    let Some(class) = one(call, "node.k8s.io/runtimeclasses", "", &name) else {
+        return Err(forbid(call, pod, &format!("pod rejected: RuntimeClass {name:?} not found")));
+    };
+    admission::runtime_class(pod, &class).map_err(|why| forbid(call, pod, &why))
+}
+
+/// What the limit ranges of the namespace have against a pod or a claim.
+pub fn within_limits(call: &Call, value: &Value) -> Result<()> {
+    let ranges = all(call, "core/limitranges", &call.target.namespace);
+    if ranges.is_empty() {
+        return Ok(());
+    }
+    let found = limits::violations(call.kind.name(), value, &ranges);
+    match found.as_slice() {
+        [] => Ok(()),
+        [one] => Err(forbid(call, value, one)),
+        many => Err(refuse_all(call, value, many)),
+    }
+}
+
+fn refuse_all(call: &Call, value: &Value, many: &[String]) -> Status {
+    forbid(call, value, &format!("[{}]", many.join(", ")))
+}

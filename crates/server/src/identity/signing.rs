@@ -1,0 +1,247 @@
+//! Certificates for others: what a signing request asks for, and the certificate that answers it.
+
+use std::time::Duration;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use rcgen::{
+    CertificateParams, CertificateSigningRequestParams, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, SanType, SubjectPublicKeyInfo,
+};
+use rustls::pki_types::{CertificateSigningRequestDer, pem::PemObject};
+use x509_parser::prelude::FromDer;
+
+use super::{Error, pki::Pki};
+
+/// Clocks of clients may be this much behind.
+const BACKDATE: i64 = 5 * 60;
+
+/// A signing request whose signature was checked.
+pub struct Request {
+    params: CertificateParams,
+    key: SubjectPublicKeyInfo,
+}
+
+impl Request {
+    /// From `spec.request`: base64 of PEM.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let pem = STANDARD.decode(text).map_err(|e| e.to_string())?;
+        let der = CertificateSigningRequestDer::from_pem_slice(&pem).map_err(|e| e.to_string())?;
+        let params = CertificateSigningRequestParams::from_der(&der).map_err(|e| e.to_string())?.params;
+        let (_, parsed) =
+            x509_parser::certification_request::X509CertificationRequest::from_der(&der).map_err(|e| e.to_string())?;
+        let key = SubjectPublicKeyInfo::from_der(parsed.certification_request_info.subject_pki.raw)
+            .map_err(|e| e.to_string())?;
+        Ok(Self { params, key })
+    }
+
+    pub fn organizations(&self) -> Vec<String> {
+        let name = &self.params.distinguished_name;
+        name.iter().filter(|(of, _)| **of == DnType::OrganizationName).map(|(_, value)| text(value)).collect()
+    }
+
+    pub fn common_name(&self) -> String {
+        self.params.distinguished_name.get(&DnType::CommonName).map(text).unwrap_or_default()
+    }
+
+    fn names(&self) -> (usize, usize) {
+        let hosts = |name: &&SanType| matches!(name, SanType::DnsName(_) | SanType::IpAddress(_));
+        let all = &self.params.subject_alt_names;
+        let of_hosts = all.iter().filter(hosts).count();
+        (of_hosts, all.len() - of_hosts)
+    }
+
+    /// Whether this signer gives such a certificate; why not, in upstream's words.
+    pub fn is_for(&self, signer: &str, usages: &[&str]) -> Result<(), String> {
+        let allowed =
+            |list: &[&str], needed: &str| usages.iter().all(|usage| list.contains(usage)) && usages.contains(&needed);
+        match signer {
+            CLIENT => {
+                if !allowed(&["digital signature", "key encipherment", "client auth"], "client auth") {
+                    let usages = usages.join(" ");
+                    return Err(format!("invalid usages for client certificate: [{usages}]"));
+                }
+                Ok(())
+            }
+            KUBELET_CLIENT => self.is_kubelet("client auth", usages),
+            KUBELET_SERVING => self.is_kubelet("server auth", usages),
+            _ => Err(format!("unrecognized signerName: {signer:?}")),
+        }
+    }
+
+    fn is_kubelet(&self, purpose: &str, usages: &[&str]) -> Result<(), String> {
+        let refuse = |why: &str| Err(why.to_owned());
+        if self.organizations() != ["system:nodes"] {
+            return refuse("subject organization is not system:nodes");
+        }
+        if !self.common_name().starts_with("system:node:") {
+            return refuse("subject common name does not begin with system:node:");
+        }
+        match (purpose, self.names()) {
+            ("server auth", (0, _)) => return refuse("DNS or IP subjectAltName is required"),
+            ("server auth", (_, others)) if others > 0 => {
+                return refuse("Email and URI subjectAltNames are not allowed");
+            }
+            ("client auth", names) if names != (0, 0) => return refuse("subjectAltNames are not allowed"),
+            _ => {}
+        }
+        let mut asked: Vec<&str> = usages.iter().copied().filter(|usage| *usage != "key encipherment").collect();
+        asked.sort_unstable();
+        if asked
+            != if purpose == "client auth" {
+                ["client auth", "digital signature"]
+            } else {
+                ["digital signature", "server auth"]
+            }
+        {
+            return refuse("usages did not match");
+        }
+        Ok(())
+    }
+}
+
+pub const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+pub const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+pub const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
+
+impl Pki {
+    /// The certificate that answers a request, in PEM. It lasts `seconds` from `now`, but not longer than the authority.
+    pub fn sign(&self, request: &Request, usages: &[&str], seconds: i64, now: i64) -> Result<String, Error> {
+        let ca = self.authority();
+        let issuer = Issuer::from_ca_cert_pem(&ca.certificate, KeyPair::from_pem(&ca.key)?)?;
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.distinguished_name = request.params.distinguished_name.clone();
+        params.subject_alt_names = request.params.subject_alt_names.clone();
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.use_authority_key_identifier_extension = true;
+        params.key_usages = usages.iter().filter_map(|usage| key_usage(usage)).collect();
+        params.extended_key_usages = usages.iter().filter_map(|usage| extended_usage(usage)).collect();
+        let epoch = rcgen::date_time_ymd(1970, 1, 1);
+        let time = |at: i64| epoch + Duration::from_secs(u64::try_from(at).unwrap_or_default());
+        params.not_before = time(now - BACKDATE);
+        params.not_after = time((now + seconds).min(self.authority_ends().unwrap_or(i64::MAX)));
+        Ok(params.signed_by(&request.key, &issuer)?.pem())
+    }
+}
+
+fn key_usage(usage: &str) -> Option<KeyUsagePurpose> {
+    Some(match usage {
+        "signing" | "digital signature" => KeyUsagePurpose::DigitalSignature,
+        "content commitment" => KeyUsagePurpose::ContentCommitment,
+        "key encipherment" => KeyUsagePurpose::KeyEncipherment,
+        "key agreement" => KeyUsagePurpose::KeyAgreement,
+        "data encipherment" => KeyUsagePurpose::DataEncipherment,
+        _ => return None,
+    })
+}
+
+fn extended_usage(usage: &str) -> Option<ExtendedKeyUsagePurpose> {
+    Some(match usage {
+        "server auth" => ExtendedKeyUsagePurpose::ServerAuth,
+        "client auth" => ExtendedKeyUsagePurpose::ClientAuth,
+        "code signing" => ExtendedKeyUsagePurpose::CodeSigning,
+        "email protection" => ExtendedKeyUsagePurpose::EmailProtection,
+        "timestamping" => ExtendedKeyUsagePurpose::TimeStamping,
+        "ocsp signing" => ExtendedKeyUsagePurpose::OcspSigning,
+        _ => return None,
+    })
+}
+
+fn text(value: &DnValue) -> String {
+    match value {
+        DnValue::Utf8String(text) => text.clone(),
+        DnValue::PrintableString(text) => text.as_str().to_owned(),
+        DnValue::Ia5String(text) => text.as_str().to_owned(),
+        DnValue::TeletexString(text) => text.as_str().to_owned(),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_800_000_000;
+
+    fn request(name: &str, group: &str, hosts: &[&str]) -> String {
+        let mut params = CertificateParams::new(hosts.iter().map(|h| (*h).to_owned()).collect::<Vec<_>>()).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.distinguished_name.push(DnType::OrganizationName, group);
+        let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap();
+        STANDARD.encode(params.serialize_request(&key).unwrap().pem().unwrap())
+    }
+
+    #[test]
+    fn who_gets_what() {
+        let (client, serving) = (["digital signature", "client auth"], ["digital signature", "server auth"]);
+        for (name, group, hosts, signer, usages, expected) in [
+            ("jane", "devs", &[][..], CLIENT, &client[..], Ok(())),
+            (
+                "jane",
+                "devs",
+                &[],
+                CLIENT,
+                &serving,
+                Err("invalid usages for client certificate: [digital signature server auth]"),
+            ),
+            ("system:node:a", "system:nodes", &[], KUBELET_CLIENT, &client, Ok(())),
+            ("system:node:a", "devs", &[], KUBELET_CLIENT, &client, Err("subject organization is not system:nodes")),
+            (
+                "a",
+                "system:nodes",
+                &[],
+                KUBELET_CLIENT,
+                &client,
+                Err("subject common name does not begin with system:node:"),
+            ),
+            (
+                "system:node:a",
+                "system:nodes",
+                &["a.example"],
+                KUBELET_CLIENT,
+                &client,
+                Err("subjectAltNames are not allowed"),
+            ),
+            ("system:node:a", "system:nodes", &["a.example", "10.0.0.1"], KUBELET_SERVING, &serving, Ok(())),
+            (
+                "system:node:a",
+                "system:nodes",
+                &[],
+                KUBELET_SERVING,
+                &serving,
+                Err("DNS or IP subjectAltName is required"),
+            ),
+            ("system:node:a", "system:nodes", &["a.example"], KUBELET_SERVING, &client, Err("usages did not match")),
+        ] {
+            let got = Request::parse(&request(name, group, hosts)).unwrap().is_for(signer, usages);
+            assert_eq!(got, expected.map_err(str::to_owned), "{name} {group} {signer}");
+        }
+        for bad in [
+            "",
+            "!",
+            "eA==",
+            &STANDARD.encode("-----BEGIN CERTIFICATE REQUEST-----\neA==\n-----END CERTIFICATE REQUEST-----"),
+        ] {
+            assert!(Request::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_signed_names_its_holder_until_its_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let pki = Pki::open(dir.path(), &[], NOW).unwrap();
+        let asked = Request::parse(&request("jane", "devs", &[])).unwrap();
+        let pem = pki.sign(&asked, &["digital signature", "client auth"], 3600, NOW).unwrap();
+        let der = rustls::pki_types::CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+        let user = super::super::authenticate::certificate_user(&der).unwrap();
+        assert_eq!((user.name.as_str(), user.is_in("devs")), ("jane", true));
+        let (_, certificate) = x509_parser::parse_x509_certificate(&der).unwrap();
+        assert_eq!(certificate.validity().not_after.timestamp(), NOW + 3600);
+        assert_eq!(certificate.validity().not_before.timestamp(), NOW - BACKDATE);
+        assert!(!certificate.is_ca());
+        let long = pki.sign(&asked, &["client auth"], 100 * 365 * 24 * 3600, NOW).unwrap();
+        let der = rustls::pki_types::CertificateDer::from_pem_slice(long.as_bytes()).unwrap();
+        let (_, certificate) = x509_parser::parse_x509_certificate(&der).unwrap();
+        assert_eq!(Some(certificate.validity().not_after.timestamp()), pki.authority_ends());
+    }
+}
