@@ -11,11 +11,14 @@ from center import Center, Etcd, Tools
 def center(request, tmp_path_factory):
     base = tmp_path_factory.mktemp(request.param)
     etcd = Etcd(base) if request.param == "etcd" else None
-    center = Center(base / "data", request.param, etcd).start()
-    yield center
-    code = center.stop()
-    if etcd:
-        etcd.stop()
+    center = Center(base / "data", request.param, etcd)
+    try:
+        yield center.start()
+        code = center.stop()
+    finally:
+        center.kill()
+        if etcd:
+            etcd.stop()
     assert code == 0, f"SIGTERM should end the center with 0, not {code}\n{center.log_tail()}"
     assert "panicked" not in center.log_path.read_text(errors="replace")
 

@@ -161,12 +161,12 @@ class Torture:
 
     def run(self, rounds, report=lambda line: None):
         self.floor = 0
-        self.center.start()
-        start = int(self.center.api("GET", NS)["metadata"]["resourceVersion"])
-        self.watchers = [Watcher(self, start) for _ in range(self.watcher_count)]
-        for w in self.watchers:
-            w.start()
         try:
+            self.center.start()
+            start = int(self.center.api("GET", NS)["metadata"]["resourceVersion"])
+            self.watchers = [Watcher(self, start) for _ in range(self.watcher_count)]
+            for w in self.watchers:
+                w.start()
             for self.round in range(1, rounds + 1):
                 self.one_round()
                 if self.failures:
