@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from center import Center, Tools, binary, free_port, wait_for
+from center import Center, binary, free_port, wait_for
 from manifests import configmap
 
 PATH = "/api/v1/namespaces/default/configmaps"
@@ -296,20 +296,3 @@ def test_etcd_that_is_not_there(base):
     said = refused("--data-dir", base / "data", "--listen", "127.0.0.1:0", "--store", "etcd", "--etcd-endpoints",
                    f"http://127.0.0.1:{port}", seconds=60)
     assert str(port) in said, said
-
-
-def test_the_other_commands(center, tmp_path):
-    def selvedge(*args, **kw):
-        return subprocess.run([binary(), *map(str, args)], capture_output=True, text=True, timeout=20, **kw)
-    assert "center" in selvedge("--help").stdout
-    assert selvedge("--version").stdout.startswith("selvedge ")
-    for shell in ("bash", "zsh", "fish"):
-        assert "selvedge" in selvedge("completions", shell).stdout
-    config = selvedge("config")
-    assert config.returncode == 0 and "listen" in config.stdout
-    center.start()
-    printed = selvedge("kubeconfig", "--data-dir", center.data_dir)
-    assert printed.returncode == 0 and center.url in printed.stdout
-    missing = selvedge("kubeconfig", "--data-dir", tmp_path / "nowhere")
-    assert missing.returncode > 0 and "nowhere" in missing.stderr
-    assert "default" in Tools(center, tmp_path / "home").kubectl("get", "ns")

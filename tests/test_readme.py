@@ -21,7 +21,7 @@ def blocks():
 def test_the_tour(tools):
     assert len(blocks()) >= 4
     # One shell for all, as a reader has; only where the kubeconfig lies differs.
-    script = "\n".join(b for b in blocks()).replace("$PWD/.data/admin.kubeconfig", str(tools.center.kubeconfig))
+    script = "\n".join(b for b in blocks()).replace("$PWD/.data/center/admin.kubeconfig", str(tools.center.kubeconfig))
     done = subprocess.run(["bash", "-exuo", "pipefail", "-c", script], cwd=ROOT, env=tools.env, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     for said in ("bob is told about alice", "threads come in pairs", "jacquard", "400"):
