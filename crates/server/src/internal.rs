@@ -2,18 +2,23 @@
 
 use std::sync::Arc;
 
-use api::status::{Result, Status};
+use api::{
+    status::{Result, Status},
+    strategy,
+};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, header::USER_AGENT};
 use serde_json::Value;
+use store::{Commit, Compare, Op};
 
 use crate::{
-    Server,
+    Server, admission,
     call::Call,
+    clock,
     identity::User,
     kinds::Kind,
     negotiate::Accept,
-    object::Object,
+    object::{self, Object},
     request::{Query, Target},
     verbs::{
         create,
@@ -92,6 +97,30 @@ impl Internal {
             Err(status) if status.reason != "AlreadyExists" => Err(status),
             _ => Ok(()),
         }
+    }
+
+    /// Adds the making of an object to a commit. The object is trusted to be valid, and its namespace to be there or be made.
+    pub fn make(&self, kind: &Arc<Kind>, namespace: &str, mut value: Value, commit: &mut Commit) -> Result<()> {
+        let call = self.call(kind, namespace, "", "");
+        value["kind"] = kind.name().into();
+        value["apiVersion"] = kind.api_version.as_str().into();
+        create::place(&call, &mut value)?;
+        write::default(kind, &mut value);
+        write::track(&call, None, &mut value);
+        let now = clock::now();
+        let metadata = create::metadata(&mut value);
+        metadata.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
+        metadata.insert("creationTimestamp".into(), now.as_str().into());
+        let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+        write::to_stored(kind, &mut value)?;
+        strategy::prepare_create(&write::stored_kind(&call).resource, &mut value, strategy::Now { rfc3339: &now });
+        let beside = admission::allocate(&call, &mut value)?;
+        let key = kind.store_key(&kind.key(&self.cluster, namespace, &name));
+        commit.compares.push(Compare { key: key.clone(), modified: 0 });
+        commit.ops.push(Op::Put { key, value: object::encode(&value) });
+        commit.compares.extend(beside.compares);
+        commit.ops.extend(beside.ops);
+        Ok(())
     }
 
     /// Changes an object through a subresource (or the object itself, if empty). One that is gone is fine.

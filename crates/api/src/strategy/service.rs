@@ -103,7 +103,7 @@ fn normalise_addresses(after: &mut Value, before: &Value) {
 /// A change of type gives back what only the old type needed, unless the client sets it to something new.
 fn drop_unneeded(after: &mut Value, before: &Value) {
     if needs_cluster_ip(before) && !needs_cluster_ip(after) {
-        for key in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+        for key in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
             drop_if_same(after, before, key);
         }
     }

@@ -1,32 +1,204 @@
-//! What exists in a workspace from its first moment.
+//! What exists in a workspace from its first moment: made in one commit, so that a first start is one write.
 
-use std::sync::Arc;
+use std::{
+    net::{IpAddr, Ipv4Addr, UdpSocket},
+    sync::Arc,
+};
 
 use api::status::Result;
-use serde_json::json;
+use serde_json::{Value, json};
+use store::{Commit, Outcome};
 
-use crate::{Server, internal::Internal};
+use crate::{Server, identity::policy, internal::Internal};
 
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+/// Several servers may start on one empty store: all but one see what the first has made.
+const TRIES: usize = 5;
+
+/// Group, resource, namespace, object.
+type Wanted = (&'static str, &'static str, &'static str, Value);
 
 /// Makes what must exist before the first request is answered. What is there already stays as it is.
 pub async fn prepare(server: &Arc<Server>, cluster: &str) -> Result<()> {
     let hand = Internal::new(server, cluster, "kube-apiserver");
-    let namespaces = hand.kind("", "v1", "namespaces")?;
+    for _ in 0..TRIES {
+        let mut commit = Commit::default();
+        for (group, resource, namespace, value) in wanted(server) {
+            let kind = hand.kind(group, "v1", resource)?;
+            let name = value["metadata"]["name"].as_str().unwrap_or_default();
+            if hand.get(&kind, namespace, name).is_none() {
+                hand.make(&kind, namespace, value, &mut commit)?;
+            }
+        }
+        if commit.ops.is_empty() {
+            break;
+        }
+        let cache = &server.cache;
+        match cache.store().commit(commit).await.map_err(|error| crate::unavailable(&error))? {
+            Outcome::Committed(revision) => {
+                cache.wait_for(revision).await;
+                break;
+            }
+            Outcome::Conflict { found, .. } => cache.wait_for(found).await,
+        }
+    }
+    point_to_here(&hand).await
+}
+
+fn wanted(server: &Server) -> Vec<Wanted> {
+    let mut wanted: Vec<Wanted> = Vec::new();
     for name in NAMESPACES {
-        hand.ensure(&namespaces, "", json!({"metadata": {"name": name}})).await?;
+        wanted.push(("", "namespaces", "", json!({"metadata": {"name": name}})));
     }
-    let priorities = hand.kind("scheduling.k8s.io", "v1", "priorityclasses")?;
-    for (name, value) in [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)] {
+    for (name, value, text) in [
+        (
+            "system-cluster-critical",
+            2_000_000_000,
+            "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+        ),
+        (
+            "system-node-critical",
+            2_000_001_000,
+            "Used for system critical pods that must not be moved from their current node.",
+        ),
+    ] {
         let class = json!({"metadata": {"name": name}, "value": value, "preemptionPolicy": "PreemptLowerPriority",
-            "description": "Used for system critical pods."});
-        hand.ensure(&priorities, "", class).await?;
+            "description": text});
+        wanted.push(("scheduling.k8s.io", "priorityclasses", "", class));
     }
-    let ranges = hand.kind("networking.k8s.io", "v1", "servicecidrs")?;
-    hand.ensure(&ranges, "", json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.96.0.0/12"]}})).await?;
-    let services = hand.kind("", "v1", "services")?;
-    let service = json!({"metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+    let range = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.96.0.0/12"]}});
+    wanted.push(("networking.k8s.io", "servicecidrs", "", range));
+    wanted.push(("", "services", "default", service(server.address.port())));
+    wanted.push(("", "endpoints", "default", endpoints(server)));
+    wanted.push(("discovery.k8s.io", "endpointslices", "default", slice(server)));
+    let rbac = "rbac.authorization.k8s.io";
+    wanted.extend(policy::cluster_roles().into_iter().map(|role| (rbac, "clusterroles", "", role)));
+    wanted.extend(policy::cluster_role_bindings().into_iter().map(|one| (rbac, "clusterrolebindings", "", one)));
+    wanted.extend(policy::roles().into_iter().map(|role| (rbac, "roles", "kube-system", role)));
+    wanted.extend(policy::role_bindings().into_iter().map(|one| (rbac, "rolebindings", "kube-system", one)));
+    wanted.push(("", "configmaps", "kube-system", authentication(server)));
+    wanted.extend(flow_control());
+    wanted
+}
+
+fn service(port: u16) -> Value {
+    json!({"metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
         "spec": {"type": "ClusterIP", "clusterIP": "10.96.0.1",
-            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": server.address.port()}]}});
-    hand.ensure(&services, "default", service).await
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}]}})
+}
+
+/// Where others reach this server. One that listens everywhere names the address by which this machine leaves its network.
+fn reachable(server: &Server) -> IpAddr {
+    let listens = server.address.ip();
+    if !listens.is_unspecified() {
+        return listens;
+    }
+    let outward = || {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+        // Nothing is sent: connecting only asks the system for the route.
+        socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    };
+    outward().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}
+
+fn endpoints(server: &Server) -> Value {
+    json!({"metadata": {"name": "kubernetes", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        "subsets": [{"addresses": [{"ip": reachable(server)}],
+            "ports": [{"name": "https", "port": server.address.port(), "protocol": "TCP"}]}]})
+}
+
+fn slice(server: &Server) -> Value {
+    let address = reachable(server);
+    json!({"metadata": {"name": "kubernetes", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "addressType": if address.is_ipv4() { "IPv4" } else { "IPv6" },
+        "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
+        "ports": [{"name": "https", "port": server.address.port(), "protocol": "TCP"}]})
+}
+
+/// A server that was started somewhere else before says where it is now.
+async fn point_to_here(hand: &Internal) -> Result<()> {
+    let server = hand.server();
+    for (group, resource, want, fields) in [
+        ("", "endpoints", endpoints(server), &["subsets"][..]),
+        ("discovery.k8s.io", "endpointslices", slice(server), &["endpoints", "ports"]),
+    ] {
+        let kind = hand.kind(group, "v1", resource)?;
+        let Some(have) = hand.get(&kind, "default", "kubernetes") else { continue };
+        let have = have.value();
+        if fields.iter().any(|field| have[*field] != want[*field]) {
+            let edited = hand.change(&kind, "default", "kubernetes", "", |value| {
+                fields.iter().for_each(|field| value[*field] = want[*field].clone());
+            });
+            // Other servers over the same store, or an address that validation does not like: the old one stays.
+            if let Err(error) = edited.await {
+                tracing::info!(%error, "the {resource} of the kubernetes service stay as they are");
+            }
+        }
+    }
+    let services = hand.kind("", "v1", "services")?;
+    let port = json!(server.address.port());
+    if let Some(have) = hand.get(&services, "default", "kubernetes")
+        && have.value()["spec"]["ports"][0]["targetPort"] != port
+    {
+        let edit = |value: &mut Value| value["spec"]["ports"][0]["targetPort"] = port.clone();
+        hand.change(&services, "default", "kubernetes", "", edit).await?;
+    }
+    Ok(())
+}
+
+/// By which other servers know the users of this one.
+fn authentication(server: &Server) -> Value {
+    let ca = server.identity.ca_pem();
+    json!({"metadata": {"name": "extension-apiserver-authentication"}, "data": {
+        "client-ca-file": ca,
+        "requestheader-client-ca-file": ca,
+        "requestheader-allowed-names": "[\"front-proxy-client\"]",
+        "requestheader-extra-headers-prefix": "[\"X-Remote-Extra-\"]",
+        "requestheader-group-headers": "[\"X-Remote-Group\"]",
+        "requestheader-username-headers": "[\"X-Remote-User\"]"}})
+}
+
+/// The levels and schemas that cannot be missing. This server has its own limits, but tools look for them.
+fn flow_control() -> Vec<Wanted> {
+    const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+    let metadata = |name: &str| json!({"name": name, "annotations": {"apf.kubernetes.io/autoupdate-spec": "true"}});
+    let everything = |groups: &[&str]| {
+        let subjects: Vec<Value> =
+            groups.iter().map(|name| json!({"kind": "Group", "group": {"name": name}})).collect();
+        json!([{"subjects": subjects,
+            "nonResourceRules": [{"nonResourceURLs": ["*"], "verbs": ["*"]}],
+            "resourceRules": [{"apiGroups": ["*"], "clusterScope": true, "namespaces": ["*"], "resources": ["*"], "verbs": ["*"]}]}])
+    };
+    vec![
+        (
+            GROUP,
+            "prioritylevelconfigurations",
+            "",
+            json!({"metadata": metadata("exempt"),
+                "spec": {"type": "Exempt", "exempt": {"lendablePercent": 0, "nominalConcurrencyShares": 0}}}),
+        ),
+        (
+            GROUP,
+            "prioritylevelconfigurations",
+            "",
+            json!({"metadata": metadata("catch-all"), "spec": {"type": "Limited", "limited": {
+                "lendablePercent": 0, "limitResponse": {"type": "Reject"}, "nominalConcurrencyShares": 5}}}),
+        ),
+        (
+            GROUP,
+            "flowschemas",
+            "",
+            json!({"metadata": metadata("exempt"), "spec": {"matchingPrecedence": 1,
+                "priorityLevelConfiguration": {"name": "exempt"}, "rules": everything(&["system:masters"])}}),
+        ),
+        (
+            GROUP,
+            "flowschemas",
+            "",
+            json!({"metadata": metadata("catch-all"), "spec": {"matchingPrecedence": 10000,
+                "priorityLevelConfiguration": {"name": "catch-all"}, "distinguisherMethod": {"type": "ByUser"},
+                "rules": everything(&["system:unauthenticated", "system:authenticated"])}}),
+        ),
+    ]
 }

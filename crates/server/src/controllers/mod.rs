@@ -2,7 +2,9 @@
 //!
 //! Each controller is a task with a queue of names. The cache's observers fill the queues; nothing polls.
 
+mod aggregation;
 mod bootstrap;
+mod certificates;
 mod definitions;
 mod garbage;
 mod namespaces;
@@ -19,6 +21,8 @@ use crate::{
 pub struct Controllers {
     namespaces: queue::Queue,
     definitions: queue::Queue,
+    cluster_roles: queue::Queue,
+    requests: queue::Queue,
     garbage: garbage::Garbage,
 }
 
@@ -27,6 +31,8 @@ impl Controllers {
         Arc::new(Self {
             namespaces: queue::Queue::default(),
             definitions: queue::Queue::default(),
+            cluster_roles: queue::Queue::default(),
+            requests: queue::Queue::default(),
             garbage: garbage::Garbage::default(),
         })
     }
@@ -37,6 +43,8 @@ impl Controllers {
             match collection {
                 "core/namespaces" => controllers.namespaces.push(&change.object.key),
                 crate::kinds::DEFINITIONS => controllers.definitions.push(&change.object.key),
+                aggregation::ROLES => controllers.cluster_roles.push(change.object.cluster()),
+                certificates::REQUESTS => controllers.requests.push(&change.object.key),
                 _ => {}
             }
             // Whatever happens inside a namespace that is going away may have been what it waited for.
@@ -51,6 +59,8 @@ impl Controllers {
     pub fn start(self: &Arc<Self>, server: &Arc<Server>) {
         tokio::spawn(namespaces::run(self.clone(), server.clone()));
         tokio::spawn(definitions::run(self.clone(), server.clone()));
+        tokio::spawn(aggregation::run(self.clone(), server.clone()));
+        tokio::spawn(certificates::run(self.clone(), server.clone()));
         tokio::spawn(garbage::run(self.clone(), server.clone()));
     }
 }

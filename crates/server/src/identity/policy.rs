@@ -348,12 +348,6 @@ pub fn cluster_roles() -> Vec<Value> {
 
 /// The ClusterRoleBindings every workspace has. Each role is bound under its own name.
 pub fn cluster_role_bindings() -> Vec<Value> {
-    let subject = |(kind, namespace, name): &(&str, &str, &str)| {
-        if *kind == "ServiceAccount" {
-            return json!({"kind": kind, "namespace": namespace, "name": name});
-        }
-        json!({"kind": kind, "apiGroup": GROUP, "name": name})
-    };
     let binding = |(role, subjects): &(&str, Subjects)| {
         let mut binding = json!({
             "kind": "ClusterRoleBinding", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": metadata(role),
@@ -365,6 +359,52 @@ pub fn cluster_role_bindings() -> Vec<Value> {
         binding
     };
     BINDINGS.iter().map(binding).collect()
+}
+
+/// The Roles in `kube-system`, and who has them.
+const SYSTEM_ROLES: &[(&str, &[R], Subjects)] = &[
+    (
+        "extension-apiserver-authentication-reader",
+        &[Named(READ, "core", "configmaps", "extension-apiserver-authentication")],
+        &[("User", "", "system:kube-controller-manager"), ("User", "", "system:kube-scheduler")],
+    ),
+    (
+        "system::leader-locking-kube-controller-manager",
+        &[Of("watch", "core", "configmaps"), Named("get update", "core", "configmaps", "kube-controller-manager")],
+        &[("User", "", "system:kube-controller-manager"), ("ServiceAccount", "kube-system", "kube-controller-manager")],
+    ),
+    (
+        "system::leader-locking-kube-scheduler",
+        &[Of("watch", "core", "configmaps"), Named("get update", "core", "configmaps", "kube-scheduler")],
+        &[("User", "", "system:kube-scheduler"), ("ServiceAccount", "kube-system", "kube-scheduler")],
+    ),
+];
+
+/// The Roles every workspace has in `kube-system`.
+pub fn roles() -> Vec<Value> {
+    let role = |(name, rules, _): &(&str, &[R], Subjects)| {
+        let rules: Vec<Value> = rules.iter().map(|rule| rule.value()).collect();
+        json!({"kind": "Role", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": metadata(name), "rules": rules})
+    };
+    SYSTEM_ROLES.iter().map(role).collect()
+}
+
+/// The bindings of [`roles`].
+pub fn role_bindings() -> Vec<Value> {
+    let binding = |(role, _, subjects): &(&str, &[R], Subjects)| {
+        let name = if role.starts_with("system::") { (*role).to_owned() } else { format!("system::{role}") };
+        json!({"kind": "RoleBinding", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": metadata(&name),
+            "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": role},
+            "subjects": subjects.iter().map(subject).collect::<Vec<_>>()})
+    };
+    SYSTEM_ROLES.iter().map(binding).collect()
+}
+
+fn subject((kind, namespace, name): &(&str, &str, &str)) -> Value {
+    if *kind == "ServiceAccount" {
+        return json!({"kind": kind, "namespace": namespace, "name": name});
+    }
+    json!({"kind": kind, "apiGroup": GROUP, "name": name})
 }
 
 /// The rules that an aggregated ClusterRole has by those it selects; `None` if it is not aggregated.

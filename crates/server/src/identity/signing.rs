@@ -56,6 +56,10 @@ impl Request {
             |list: &[&str], needed: &str| usages.iter().all(|usage| list.contains(usage)) && usages.contains(&needed);
         match signer {
             CLIENT => {
+                // Servers behind this one believe such a client whatever it says of its users.
+                if self.common_name() == "front-proxy-client" {
+                    return Err("the name front-proxy-client is reserved".to_owned());
+                }
                 if !allowed(&["digital signature", "key encipherment", "client auth"], "client auth") {
                     let usages = usages.join(" ");
                     return Err(format!("invalid usages for client certificate: [{usages}]"));

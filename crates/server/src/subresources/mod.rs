@@ -24,6 +24,7 @@ pub async fn run(call: &Call, verb: Verb) -> Result<Reply> {
         ("binding", _) => binding::bind(call, &call.target.name).await,
         ("eviction", _) => eviction::evict(call).await,
         ("token", _) => token::request(call).await,
+        ("log" | "exec" | "attach" | "portforward" | "proxy", _) if call.get().is_none() => Err(call.not_found()),
         ("log" | "exec" | "attach" | "portforward" | "proxy", _) => Err(Status::new(
             501,
             "NotImplemented",

@@ -1,0 +1,41 @@
+//! ClusterRoles that are made of others have the rules of all of them.
+
+use std::{sync::Arc, time::Duration};
+
+use api::status::Result;
+use serde_json::Value;
+
+use super::Controllers;
+use crate::{Server, identity::policy, internal::Internal};
+
+pub const ROLES: &str = "rbac.authorization.k8s.io/clusterroles";
+const RETRY: Duration = Duration::from_secs(2);
+
+pub async fn run(controllers: Arc<Controllers>, server: Arc<Server>) {
+    loop {
+        let cluster = controllers.cluster_roles.pop().await;
+        if let Err(error) = gather(&server, &cluster).await {
+            tracing::warn!(%error, "an aggregated ClusterRole could not be brought up to date; trying again");
+            let again = controllers.clone();
+            controllers.cluster_roles.again(cluster, move |key| again.cluster_roles.push(key), RETRY);
+        }
+    }
+}
+
+/// A role that gathers gathered ones settles in the rounds that its parts' changes cause.
+async fn gather(server: &Arc<Server>, cluster: &str) -> Result<()> {
+    let all: Vec<Value> =
+        server.cache.snapshot(ROLES).items.range(&format!("{cluster}//"), "").map(|role| role.value()).collect();
+    let hand = Internal::new(server, cluster, "clusterrole-aggregation-controller");
+    let kind = hand.kind("rbac.authorization.k8s.io", "v1", "clusterroles")?;
+    for role in &all {
+        let Some(rules) = policy::aggregated(role, &all) else { continue };
+        let have = role["rules"].as_array().map(Vec::as_slice).unwrap_or_default();
+        if rules == have {
+            continue;
+        }
+        let name = role["metadata"]["name"].as_str().unwrap_or_default();
+        hand.change(&kind, "", name, "", |value| value["rules"] = rules.clone().into()).await?;
+    }
+    Ok(())
+}
