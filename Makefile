@@ -18,8 +18,10 @@ up: ## build for release, then run the center with everything embedded
 	$(CARGO) build --release --bin selvedge
 	$(RELEASE_BIN) up
 
-build: ## the binary that the tests drive
-	$(CARGO) build --workspace --bins
+# With the tests, though only the programs are wanted: so cargo chooses the same features for all dependencies as
+# `cargo test` does, and builds them once.
+build: ## the programs that the tests drive
+	$(CARGO) build --workspace --bins --tests
 
 tools: ## kubectl, helm, etcd and the Python client into .tools/
 	tools/install
@@ -29,14 +31,14 @@ lint: ## formatting and clippy, warnings are errors
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 
 # The last command's closing line is the test runner's, and its exit code is ours.
-test: lint tools unit fuzz build ## everything, as continuous integration runs it
+test: lint tools build unit fuzz ## everything, as continuous integration runs it
 	$(PYTEST) -q
 
-unit: tools ## unit, property and contract tests
-	ETCD_BIN=$(CURDIR)/.tools/bin/etcd $(CARGO) test --workspace --quiet
+unit: tools build ## unit, property and contract tests
+	SELVEDGE_ETCD=$(CURDIR)/.tools/bin/etcd $(CARGO) test --workspace --quiet
 
-fuzz: ## every decoder on mutated input; FUZZ_SECONDS for each (default 2)
-	$(CARGO) run --quiet -p selvedge-fuzz -- --seconds $${FUZZ_SECONDS:-2}
+fuzz: build ## every decoder on mutated input; FUZZ_SECONDS for each (default 2)
+	$(CARGO_TARGET_DIR)/debug/selvedge-fuzz --seconds $${FUZZ_SECONDS:-2}
 
 blackbox: tools build ## only the tests of the built binary; ARGS goes to pytest
 	$(PYTEST) -q $(ARGS)
