@@ -45,10 +45,6 @@ impl Internal {
         &self.server
     }
 
-    pub fn cluster(&self) -> &str {
-        &self.cluster
-    }
-
     pub fn kind(&self, group: &str, version: &str, resource: &str) -> Result<Arc<Kind>> {
         self.server.kinds.find(&self.cluster, group, version, resource).ok_or_else(Status::no_such_path)
     }

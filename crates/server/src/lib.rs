@@ -83,7 +83,7 @@ impl Server {
     pub async fn catch_up(&self) -> Result<(), Status> {
         if self.shared_store {
             let newest = self.cache.store().revision().await.map_err(|error| unavailable(&error))?;
-            self.cache.wait_for(newest).await;
+            self.cache.catch_up(newest).await.map_err(|error| unavailable(&error))?;
         }
         Ok(())
     }

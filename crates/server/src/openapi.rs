@@ -6,7 +6,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Response, header::ETAG};
+use http::{
+    HeaderMap, HeaderValue, Response,
+    header::{ACCEPT, ETAG},
+};
 use serde_json::{Value, json};
 
 use crate::{Server, body::Body, discovery, kinds::Kind, respond};
@@ -18,7 +21,12 @@ pub struct Documents {
 }
 
 impl Documents {
-    pub fn v2(&self, server: &Server, cluster: &str, _headers: &HeaderMap) -> Response<Body> {
+    pub fn v2(&self, server: &Server, cluster: &str, headers: &HeaderMap) -> Response<Body> {
+        let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        if !accept.is_empty() && accept.split(',').all(|clause| clause.contains("protobuf")) {
+            // Only the JSON form is made; told so, clients take it or do without.
+            return respond::build(406, "text/plain; charset=utf-8", Body::empty());
+        }
         let body = self.document(server, cluster, "v2", |kinds| {
             let schemas: Vec<_> = kinds.iter().map(|k| custom_schema(k)).collect();
             api::openapi::v2(api::schema::builtin(), described(kinds.iter().zip(&schemas)))

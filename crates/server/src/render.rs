@@ -227,6 +227,7 @@ pub fn list(kind: &Arc<Kind>, accept: Accept, include: IncludeObject, list: List
                 "metadata": metadata, "items": items});
             value(&list, format).map(Body::from)
         }
+        (Shape::Table, Format::Json) => Ok(table_list(kind.clone(), include, list)),
         (Shape::Table, format) => {
             let mut metadata = json!({});
             list_metadata(&list, &mut metadata);
@@ -242,22 +243,55 @@ fn json_list(kind: Arc<Kind>, list: List) -> Body {
     if kind.custom.is_some() && list.next.is_none() {
         metadata["continue"] = "".into();
     }
-    let mut head = Vec::with_capacity(256);
-    head.extend_from_slice(b"{\"kind\":");
-    object::write_json(&mut head, &kind.list_kind());
-    head.extend_from_slice(b",\"apiVersion\":");
-    object::write_json(&mut head, &kind.api_version);
-    head.extend_from_slice(b",\"metadata\":");
-    object::write_json(&mut head, &metadata);
-    head.extend_from_slice(b",\"items\":[");
-    let mut items = list.items.into_iter();
+    let head = head_of(&[
+        ("kind", kind.list_kind().into()),
+        ("apiVersion", kind.api_version.as_str().into()),
+        ("metadata", metadata),
+    ]);
+    pieces(head, b"\"items\":[", list.items, move |out, object| write_item(out, &kind, object))
+}
+
+/// A table of thousands of rows is made row by row too.
+fn table_list(kind: Arc<Kind>, include: IncludeObject, list: List) -> Body {
+    let mut metadata = json!({});
+    list_metadata(&list, &mut metadata);
+    let (printer, now) = (printer(&kind), clock::unix());
+    let table = printer.document(metadata, Vec::new(), true);
+    if list.items.is_empty() {
+        return serde_json::to_vec(&table).unwrap_or_default().into();
+    }
+    let fields = ["kind", "apiVersion", "metadata", "columnDefinitions"].map(|field| (field, table[field].clone()));
+    pieces(head_of(&fields), b"\"rows\":[", list.items, move |out, object| {
+        object::write_json(out, &printer.row(in_version(&kind, object).value(), include, now));
+    })
+}
+
+/// The fields before the list, and the comma behind them.
+fn head_of(fields: &[(&str, Value)]) -> Vec<u8> {
+    let mut head = vec![b'{'];
+    for (field, value) in fields {
+        object::write_json(&mut head, field);
+        head.push(b':');
+        object::write_json(&mut head, value);
+        head.push(b',');
+    }
+    head
+}
+
+/// A list that is written while it is read: never much more than one piece is in memory.
+fn pieces(
+    mut head: Vec<u8>,
+    open: &[u8],
+    items: Vec<Arc<Object>>,
+    write: impl Fn(&mut Vec<u8>, &Object) + Send + 'static,
+) -> Body {
+    head.extend_from_slice(open);
+    let mut items = items.into_iter();
     let mut next = Some(head);
     let mut first = true;
-    let pieces = std::iter::from_fn(move || {
+    let mut pieces = std::iter::from_fn(move || {
         let mut out = next.take()?;
-        if items.len() > 0 {
-            out.reserve(PIECE.min(items.len() * 1024));
-        }
+        out.reserve(PIECE.min(items.len() * 1024));
         while out.len() < PIECE {
             let Some(object) = items.next() else {
                 out.extend_from_slice(b"]}");
@@ -267,12 +301,12 @@ fn json_list(kind: Arc<Kind>, list: List) -> Body {
                 out.push(b',');
             }
             first = false;
-            write_item(&mut out, &kind, &object);
+            write(&mut out, &object);
         }
         next = Some(Vec::new());
         Some(out.into())
-    });
-    let mut pieces = pieces.peekable();
+    })
+    .peekable();
     let first = pieces.next().unwrap_or_default();
     if pieces.peek().is_none() {
         return first.into();

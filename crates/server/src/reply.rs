@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use api::status::Status;
-use bytes::Bytes;
 use serde_json::{Value, json};
 use store::Revision;
 
@@ -21,12 +19,6 @@ pub enum Reply {
     },
     List(List),
     Watch(BoxStream),
-    /// Ready-made.
-    Raw {
-        code: u16,
-        content_type: &'static str,
-        body: Bytes,
-    },
 }
 
 pub struct List {
@@ -62,11 +54,5 @@ impl Reply {
     pub fn success(code: u16) -> Self {
         let value = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code});
         Self::Value { code, value }
-    }
-}
-
-impl From<&Status> for Reply {
-    fn from(status: &Status) -> Self {
-        Self::Value { code: status.code, value: status.to_value() }
     }
 }

@@ -60,7 +60,6 @@ fn make(kind: &Arc<Kind>, accept: Accept, call: &Call, reply: Reply) -> Result<R
             };
             Ok(build(200, content_type, Body::Stream(stream)))
         }
-        Reply::Raw { code, content_type, body } => Ok(build(code, content_type, body.into())),
     }
 }
 

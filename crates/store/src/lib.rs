@@ -147,6 +147,12 @@ pub trait Store: Send + Sync + 'static {
     /// The oldest revision that `range` can still show.
     async fn oldest(&self) -> Result<Revision, Error>;
 
+    /// Makes watches of everything reach the newest revision soon, if need be by an empty batch: where others may raise
+    /// the revision too, the newest one need not be a change of ours.
+    async fn nudge(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Waits for running commits and closes files. Later calls answer `Closed`.
     async fn close(&self);
 }

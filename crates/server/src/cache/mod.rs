@@ -13,6 +13,7 @@ use std::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use futures::StreamExt;
@@ -26,6 +27,8 @@ use crate::object::{self, Object};
 
 /// How many revisions of history a restart brings back, so that clients can resume their watches.
 const RESUME: Revision = 2000;
+/// How long a revision may take to arrive before the store is asked to help it along.
+const PATIENCE: Duration = Duration::from_millis(50);
 /// Objects are loaded in pages of this many.
 const PAGE: usize = 5000;
 
@@ -58,7 +61,7 @@ impl Cache {
         let feed = cache.store.watch(Range::all(), start).await?;
         let following = Arc::downgrade(&cache);
         tokio::spawn(follow(following, feed));
-        cache.wait_for(newest).await;
+        cache.catch_up(newest).await?;
         Ok(cache)
     }
 
@@ -128,6 +131,15 @@ impl Cache {
         let mut seen = self.revision.subscribe();
         // An error means that the cache is going away, and then nobody is left to read.
         let _ = seen.wait_for(|seen| *seen >= revision).await;
+    }
+
+    /// The same for a revision that the store itself named: it need not be a change of ours, so the store is asked to help
+    /// when nothing comes.
+    pub async fn catch_up(&self, revision: Revision) -> Result<(), store::Error> {
+        while tokio::time::timeout(PATIENCE, self.wait_for(revision)).await.is_err() {
+            self.store.nudge().await?;
+        }
+        Ok(())
     }
 
     fn apply(&self, batch: &Batch) {

@@ -17,7 +17,6 @@ use crate::{
     cache::{Change, ChangeKind, Collection},
     call::Call,
     kinds::Kind,
-    negotiate::Accept,
     object::{self, Object},
     render::{self, EventWriter},
     reply::Reply,
@@ -195,9 +194,4 @@ pub fn bookmark_object(kind: &Kind, revision: Revision, initial_end: bool) -> se
         metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
     }
     json!({"kind": kind.name(), "apiVersion": kind.api_version, "metadata": metadata})
-}
-
-/// Which form a watch may take is decided before it starts.
-pub fn is_plain(accept: Accept) -> bool {
-    accept.shape == crate::negotiate::Shape::Object
 }

@@ -66,6 +66,8 @@ struct Keys {
     prefix: Arc<str>,
 }
 
+/// Not a key of anybody's: written to make a watch reach the newest revision.
+const MARK: &str = "\0";
 /// Keys asked for at once: first few, because nothing is known of the values, then what makes about `PAGE_BYTES`.
 const FIRST_PAGE: i64 = 100;
 const PAGE_BYTES: usize = 4 << 20;
@@ -163,7 +165,7 @@ impl EtcdStore {
             let bytes: usize = answer.kvs.iter().map(|kv| kv.value.len() + kv.key.len()).sum();
             let count = answer.kvs.len();
             start = answer.kvs.last().map(|kv| [&kv.key[..], &[0]].concat().into()).unwrap_or_default();
-            page.entries.extend(answer.kvs.into_iter().filter_map(|kv| self.keys.entry(kv)));
+            page.entries.extend(answer.kvs.into_iter().filter_map(|kv| self.keys.entry(kv)).filter(|e| e.key != MARK));
             page.more = answer.more;
             if !answer.more || count == 0 || (limit > 0 && page.entries.len() >= limit) {
                 return Ok(page);
@@ -276,6 +278,17 @@ impl Store for EtcdStore {
         }
         self.oldest.fetch_max(kept, Ordering::AcqRel);
         Ok(kept)
+    }
+
+    /// A write of our own comes through the watch behind everything that was there before it.
+    async fn nudge(&self) -> Result<(), Error> {
+        self.check_open()?;
+        let put = proto::PutRequest { key: self.keys.to_etcd(MARK), value: Bytes::new() };
+        let success = vec![proto::RequestOp { request: Some(proto::Request::Put(put)) }];
+        let request = proto::TxnRequest { success, ..Default::default() };
+        let _: proto::TxnResponse =
+            self.client.call(proto::TXN, request).await.map_err(|status| client::writing(&status))?;
+        Ok(())
     }
 
     async fn close(&self) {

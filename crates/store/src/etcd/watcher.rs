@@ -5,7 +5,7 @@ use std::{collections::VecDeque, time::Duration};
 use tokio::sync::watch;
 
 use super::{
-    Keys,
+    Keys, MARK,
     client::{self, Client, Refused, WatchStream},
     proto,
 };
@@ -138,6 +138,11 @@ impl Watcher {
         for event in events {
             let revision = revision(&event);
             self.seen = revision;
+            if event.key() == MARK {
+                // Nothing but how far the watch has come.
+                self.ready.push_back(Batch { revision, events: Vec::new() });
+                continue;
+            }
             match self.ready.back_mut().filter(|batch| batch.revision == revision) {
                 Some(batch) => batch.events.push(event),
                 None => self.ready.push_back(Batch { revision, events: vec![event] }),
