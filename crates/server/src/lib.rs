@@ -57,6 +57,8 @@ pub struct Server {
     pub kinds: Arc<Kinds>,
     pub identity: identity::Identity,
     pub authorization: Arc<authorize::Authorization>,
+    /// Writers where quotas count take turns.
+    pub turns: admission::quota::Turns,
     pub inflight: limits::Inflight,
     pub openapi: openapi::Documents,
     pub metrics: metrics::Metrics,

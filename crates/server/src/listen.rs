@@ -56,6 +56,7 @@ pub async fn start(options: Options) -> Result<Running, Error> {
         kinds,
         identity,
         authorization,
+        turns: Default::default(),
         inflight: Inflight::new(&options.limits),
         openapi: Documents::default(),
         metrics: Metrics::default(),

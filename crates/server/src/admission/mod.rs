@@ -6,8 +6,12 @@
 mod certificates;
 mod objects;
 mod pods;
+pub mod quota;
 mod roles;
 mod services;
+#[cfg(test)]
+mod tests;
+mod usage;
 
 use api::{
     selector::scan,
@@ -99,8 +103,7 @@ pub async fn judge(call: &Call, value: &Value, old: Option<&Value>, beside: &mut
     if old.is_none() {
         objects::judge(call, value)?;
     }
-    let _ = beside;
-    Ok(())
+    quota::charge(call, value, old, beside).await
 }
 
 /// What an object gives back when it goes.

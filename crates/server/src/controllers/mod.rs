@@ -9,6 +9,7 @@ mod definitions;
 mod garbage;
 mod namespaces;
 mod queue;
+mod quota;
 
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ pub struct Controllers {
     definitions: queue::Queue,
     cluster_roles: queue::Queue,
     requests: queue::Queue,
+    quotas: quota::Quotas,
     garbage: garbage::Garbage,
 }
 
@@ -33,6 +35,7 @@ impl Controllers {
             definitions: queue::Queue::default(),
             cluster_roles: queue::Queue::default(),
             requests: queue::Queue::default(),
+            quotas: quota::Quotas::default(),
             garbage: garbage::Garbage::default(),
         })
     }
@@ -47,10 +50,20 @@ impl Controllers {
                 certificates::REQUESTS => controllers.requests.push(&change.object.key),
                 _ => {}
             }
+            // What every namespace has comes back, and comes back as it was.
+            let furniture = matches!(
+                (collection, change.object.name()),
+                ("core/serviceaccounts", "default") | ("core/configmaps", "kube-root-ca.crt")
+            );
+            if furniture && change.kind != crate::cache::ChangeKind::Added {
+                let object = &change.object;
+                controllers.namespaces.push(&format!("{}//{}", object.cluster(), object.namespace()));
+            }
             // Whatever happens inside a namespace that is going away may have been what it waited for.
             if change.kind == crate::cache::ChangeKind::Deleted {
                 controllers.namespaces.push_if_waiting(&change.object);
             }
+            controllers.quotas.observe(collection, change);
             controllers.garbage.observe(collection, change);
         })
     }
@@ -61,6 +74,7 @@ impl Controllers {
         tokio::spawn(definitions::run(self.clone(), server.clone()));
         tokio::spawn(aggregation::run(self.clone(), server.clone()));
         tokio::spawn(certificates::run(self.clone(), server.clone()));
+        tokio::spawn(quota::run(self.clone(), server.clone()));
         tokio::spawn(garbage::run(self.clone(), server.clone()));
     }
 }

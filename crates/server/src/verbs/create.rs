@@ -129,7 +129,9 @@ pub async fn insert_tracked(call: &Call, mut value: Value) -> Result<Arc<Object>
                 )
                 .about(call.kind.group(), call.kind.plural(), &name));
             }
-            Written::Conflict => return Err(taken()),
+            Written::Conflict if call.server.cache.get(&call.kind.collection, &key).is_some() => return Err(taken()),
+            // Not this object, but what it needs beside it is in high demand.
+            Written::Conflict => return Err(Status::modified(call.kind.group(), call.kind.plural(), &name)),
         }
     }
     Err(Status::internal("no attempt was made"))

@@ -282,6 +282,8 @@ pub fn judge(kind: &Kind, value: &Value, errors: FieldErrors) -> Result<()> {
 pub struct Beside {
     pub compares: Vec<Compare>,
     pub ops: Vec<Op>,
+    /// Held until the commit is done.
+    pub turn: Option<tokio::sync::OwnedMutexGuard<()>>,
 }
 
 pub enum Written {
