@@ -27,7 +27,7 @@ enum Command {
     Center(Settings),
     /// Try Selvedge on this machine: a center on a fixed port, with everything said that you need next.
     Up(Settings),
-    /// Print the kubeconfig of a center's administrator, or merge it into your own with --merge.
+    /// Print the kubeconfig of a center's administrator.
     Kubeconfig {
         /// Where the center keeps its data.
         #[arg(long, env = "SELVEDGE_DATA_DIR", default_value = ".data/center")]

@@ -81,6 +81,11 @@ pub enum Error {
 }
 
 impl Server {
+    /// Other servers write to the same store.
+    pub fn has_shared_store(&self) -> bool {
+        self.shared_store
+    }
+
     /// With a store of its own, a server has seen everything that was ever acknowledged. With a shared one it asks.
     pub async fn catch_up(&self) -> Result<(), Status> {
         if self.shared_store {

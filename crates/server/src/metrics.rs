@@ -74,7 +74,7 @@ impl Metrics {
         let mut names = server.cache.names();
         names.sort();
         for name in names {
-            let count = server.cache.collection(&name).len();
+            let count = server.cache.collection(&name).count();
             let _ = writeln!(out, "apiserver_storage_objects{{resource=\"{name}\"}} {count}");
         }
         let _ = writeln!(

@@ -84,11 +84,11 @@ pub enum Offer {
 
 impl Offer {
     fn takes(self, format: Format) -> bool {
-        match (self, format) {
-            (Self::CustomObjects | Self::CustomWatch, Format::Protobuf) => false,
-            (Self::Watch | Self::CustomWatch, Format::Yaml) => false,
-            _ => true,
-        }
+        !matches!(
+            (self, format),
+            (Self::CustomObjects | Self::CustomWatch, Format::Protobuf)
+                | (Self::Watch | Self::CustomWatch, Format::Yaml)
+        )
     }
 
     fn refusal(self) -> Status {

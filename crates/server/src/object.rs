@@ -38,6 +38,28 @@ impl Object {
         serde_json::from_slice(&self.json).unwrap_or_default()
     }
 
+    /// The value without `managedFields`, which are often the larger part of a small object.
+    pub fn value_without_owners(&self) -> Value {
+        type Parts<'a> = std::collections::BTreeMap<std::borrow::Cow<'a, str>, &'a serde_json::value::RawValue>;
+        let parse = |raw: &serde_json::value::RawValue| serde_json::from_str(raw.get()).unwrap_or_default();
+        let Ok(parts) = serde_json::from_slice::<Parts<'_>>(&self.json) else { return self.value() };
+        let mut value = serde_json::Map::new();
+        for (key, raw) in parts {
+            let part = match &*key {
+                "metadata" => match serde_json::from_str::<Parts<'_>>(raw.get()) {
+                    Ok(fields) => {
+                        let kept = fields.into_iter().filter(|(field, _)| field != "managedFields");
+                        Value::Object(kept.map(|(field, raw)| (field.into_owned(), parse(raw))).collect())
+                    }
+                    Err(_) => parse(raw),
+                },
+                _ => parse(raw),
+            };
+            value.insert(key.into_owned(), part);
+        }
+        Value::Object(value)
+    }
+
     /// The bytes of a list item: without kind and apiVersion. The opening brace is not part of it.
     pub fn bare(&self) -> &[u8] {
         find(&self.json, b"\"metadata\":{").map_or(&self.json[1..], |at| &self.json[at..])
@@ -173,6 +195,12 @@ mod tests {
         let value = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "a", "annotations": {"x": "}\\\"{"}}, "data": {"k": "v"}});
         let one = object(&value, 3);
+        let mut owned = value.clone();
+        owned["metadata"]["managedFields"] = json!([{"manager": "x"}]);
+        let mut without = object(&owned, 3).value_without_owners();
+        assert_eq!(without["metadata"]["resourceVersion"].take(), "3");
+        without["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+        assert_eq!(without, value);
         let metadata: Value = serde_json::from_slice(one.metadata()).unwrap();
         assert_eq!(metadata["annotations"]["x"], "}\\\"{");
         let bare = [b"{", one.bare()].concat();

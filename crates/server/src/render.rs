@@ -262,7 +262,22 @@ fn table_list(kind: Arc<Kind>, include: IncludeObject, list: List) -> Body {
     }
     let fields = ["kind", "apiVersion", "metadata", "columnDefinitions"].map(|field| (field, table[field].clone()));
     pieces(head_of(&fields), b"\"rows\":[", list.items, move |out, object| {
-        object::write_json(out, &printer.row(in_version(&kind, object).value(), include, now));
+        let shown = in_version(&kind, object);
+        if include != IncludeObject::Metadata {
+            return object::write_json(out, &printer.row(shown.value(), include, now));
+        }
+        // The metadata is shown as it lies there; cells never look at who manages which fields, most of what there is to parse.
+        let mut row = printer.row(shown.value_without_owners(), IncludeObject::None, now);
+        if let Some(row) = row.as_object_mut() {
+            row.remove("object");
+        }
+        object::write_json(out, &row);
+        out.pop();
+        out.extend_from_slice(
+            br#","object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#,
+        );
+        out.extend_from_slice(shown.metadata());
+        out.extend_from_slice(b"}}");
     })
 }
 

@@ -150,8 +150,14 @@ impl Collection {
         Ok(items)
     }
 
-    pub fn len(&self) -> usize {
+    /// How many objects there are.
+    pub fn count(&self) -> usize {
         self.read().items.len()
+    }
+
+    /// The revision of the last change.
+    pub fn newest(&self) -> Revision {
+        self.read().history.back().map_or(0, |change| change.revision())
     }
 
     /// The oldest revision from which a watch can start.

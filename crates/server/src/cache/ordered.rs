@@ -20,6 +20,10 @@ impl Ordered {
         self.len
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     pub fn get(&self, key: &str) -> Option<&Arc<Object>> {
         let chunk = self.chunks.get(self.chunk_of(key)?)?;
         chunk.binary_search_by(|o| (*o.key).cmp(key)).ok().map(|i| &chunk[i])

@@ -7,6 +7,7 @@ mod bootstrap;
 mod certificates;
 mod definitions;
 mod garbage;
+mod housekeeping;
 mod namespaces;
 mod queue;
 mod quota;
@@ -76,6 +77,7 @@ impl Controllers {
         tokio::spawn(certificates::run(self.clone(), server.clone()));
         tokio::spawn(quota::run(self.clone(), server.clone()));
         tokio::spawn(garbage::run(self.clone(), server.clone()));
+        tokio::spawn(housekeeping::run(server.clone()));
     }
 }
 

@@ -35,8 +35,9 @@ pub fn place(call: &Call, value: &mut Value) -> Result<()> {
         if got.is_empty() {
             metadata.insert("namespace".into(), wanted.into());
         } else if got != wanted {
-            let what = format!("the namespace of the provided object does not match the namespace sent on the request");
-            return Err(Status::bad_request(what));
+            return Err(Status::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
         }
     } else if !got.is_empty() {
         return Err(Status::bad_request(

@@ -25,6 +25,9 @@ use crate::{
 /// How many changes are taken from the history at once; how much is sent in one piece.
 const CHANGES: usize = 512;
 const PIECE: usize = 128 << 10;
+/// A watcher that was quiet hears of a change at once. When changes come thick, it hears of them in bundles this far apart:
+/// each piece costs a system call and an encryption, whatever is in it.
+const BUNDLE: Duration = Duration::from_millis(4);
 /// How often an idle watch that allows it is told how far the world has gone.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Watches without a timeout end between half an hour and an hour from now, so that clients spread out.
@@ -73,6 +76,7 @@ pub async fn watch(call: &Call) -> Result<Reply> {
         shutdown: call.server.shutdown.clone(),
         writer: EventWriter::new(call.accept, include),
         ended: false,
+        last_sent: Instant::now() - BUNDLE,
     };
     Ok(Reply::Watch(Box::pin(futures::stream::unfold(watcher, |mut w| async move { w.next().await.map(|b| (b, w)) }))))
 }
@@ -94,6 +98,7 @@ struct Watcher {
     shutdown: watch::Receiver<bool>,
     writer: EventWriter,
     ended: bool,
+    last_sent: Instant,
 }
 
 impl Watcher {
@@ -115,6 +120,10 @@ impl Watcher {
             return Some(out.into());
         }
         loop {
+            let bundled = self.last_sent + BUNDLE;
+            if bundled > Instant::now() && self.has_more() {
+                tokio::time::sleep_until(bundled).await;
+            }
             self.changed.mark_unchanged();
             match self.collection.since(self.position, CHANGES) {
                 Ok(changes) => {
@@ -123,6 +132,7 @@ impl Watcher {
                         self.tell(&mut out, change);
                     }
                     if !out.is_empty() {
+                        self.last_sent = Instant::now();
                         return Some(out.into());
                     }
                     if !changes.is_empty() {
@@ -153,6 +163,10 @@ impl Watcher {
                 }
             }
         }
+    }
+
+    fn has_more(&self) -> bool {
+        self.collection.newest() > self.position
     }
 
     /// A change as this watcher's selection sees it: objects come into view, change, and leave it.

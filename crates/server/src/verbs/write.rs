@@ -221,7 +221,7 @@ pub fn to_stored(kind: &Kind, value: &mut Value) -> Result<()> {
     if !kind.is_converted() {
         return Ok(());
     }
-    crate::render::convert_value(kind, value, true).map_err(|why| Status::internal(why))
+    crate::render::convert_value(kind, value, true).map_err(Status::internal)
 }
 
 /// The kind as which an object is stored: strategies and rules of built-in kinds are those of the stored version.
