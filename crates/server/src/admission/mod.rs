@@ -100,9 +100,7 @@ pub fn reallocate(call: &Call, new: &mut Value, old: &Value) -> Result<Beside> {
 
 /// Judges a valid object against what else there is: limits and quotas. `old` is what it is changed from.
 pub async fn judge(call: &Call, value: &Value, old: Option<&Value>, beside: &mut Beside) -> Result<()> {
-    if old.is_none() {
-        objects::judge(call, value)?;
-    }
+    objects::judge(call, value, old)?;
     quota::charge(call, value, old, beside).await
 }
 
@@ -117,10 +115,10 @@ fn is_service(call: &Call) -> bool {
 
 /// A refusal of this object, in upstream's words.
 fn forbid(call: &Call, value: &Value, why: &str) -> Status {
-    let metadata = &value["metadata"];
-    let name = metadata["name"].as_str().filter(|n| !n.is_empty());
-    // An object whose name is still to be made is refused without one.
-    Status::forbidden(call.kind.group(), call.kind.plural(), name.unwrap_or_default(), why)
+    // An object whose name is still to be made is refused by what its name would have begun with.
+    let names = ["name", "generateName"].map(|field| value["metadata"][field].as_str().unwrap_or_default());
+    let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or("Unknown");
+    Status::forbidden(call.kind.group(), call.kind.plural(), name, why)
 }
 
 /// All objects of a collection in this workspace, or in one of its namespaces.

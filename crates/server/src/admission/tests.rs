@@ -200,6 +200,10 @@ async fn pods_are_completed() {
         refused.message,
         "pods \"p\" is forbidden: error looking up service account default/nosuch: serviceaccount \"nosuch\" not found"
     );
+    let mut generated = pod("nosuch");
+    generated["metadata"] = json!({"generateName": "web-"});
+    let refused = make(&pods, generated).await.unwrap_err();
+    assert!(refused.message.starts_with("pods \"web-\" is forbidden"), "{}", refused.message);
     let limits = json!({"metadata": {"name": "l"}, "spec": {"limits": [
         {"type": "Container", "default": {"cpu": "1"}, "defaultRequest": {"cpu": "1"}, "max": {"cpu": "2"}}]}});
     make(&call(server, "", "limitranges"), limits).await.unwrap();
@@ -268,5 +272,64 @@ async fn aggregated_roles_follow_their_parts() {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     assert!(has("view") && has("edit") && has("admin"));
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn claims_grow_only_where_volumes_can() {
+    let (running, _dir) = running().await;
+    let server = &running.server;
+    let classes = call(server, "storage.k8s.io", "storageclasses");
+    let class = |name: &str, grows: bool| json!({"metadata": {"name": name}, "provisioner": "example.com/p", "allowVolumeExpansion": grows});
+    make(&classes, class("fixed", false)).await.unwrap();
+    make(&classes, class("grows", true)).await.unwrap();
+    let claims = call(server, "", "persistentvolumeclaims");
+    for (class, expected) in [("fixed", Some(403)), ("grows", None)] {
+        let claim = json!({"metadata": {"name": class}, "spec": {"storageClassName": class, "volumeName": "v",
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+        make(&claims, claim).await.unwrap();
+        let bind = |value: &mut Value| value["status"] = json!({"phase": "Bound"});
+        hand(server).change(&claims.kind, "default", class, "status", bind).await.unwrap();
+        let grow = |value: &mut Value| value["spec"]["resources"]["requests"]["storage"] = "2Gi".into();
+        let grown = hand(server).change(&claims.kind, "default", class, "", grow).await;
+        assert_eq!(grown.err().map(|status| status.code), expected, "{class}");
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn approved_requests_are_signed() {
+    let (running, _dir) = running().await;
+    let server = &running.server;
+    let mut requests = call(server, "certificates.k8s.io", "certificatesigningrequests");
+    requests.user = User { name: "jane".into(), groups: vec!["devs".into()], ..User::default() };
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(rcgen::DnType::CommonName, "robot");
+    let pem = params.serialize_request(&key).unwrap().pem().unwrap();
+    let request = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, pem);
+    let made = make(
+        &requests,
+        json!({"metadata": {"name": "r"}, "spec": {"request": request, "usages": ["client auth"], "username": "root",
+            "signerName": "kubernetes.io/kube-apiserver-client"}}),
+    );
+    let made = made.await.unwrap().value();
+    assert_eq!((&made["spec"]["username"], &made["spec"]["groups"]), (&json!("jane"), &json!(["devs"])));
+    let approve = |value: &mut Value| {
+        value["status"]["conditions"] = json!([{"type": "Approved", "status": "True", "reason": "Test"}]);
+    };
+    hand(server).change(&requests.kind, "", "r", "approval", approve).await.unwrap();
+    let certificate = || {
+        let request = server.cache.get(&requests.kind.collection, "root//r").unwrap().value();
+        request["status"]["certificate"].as_str().unwrap_or_default().to_owned()
+    };
+    for _ in 0..200 {
+        if !certificate().is_empty() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert!(!certificate().is_empty());
     running.stop().await;
 }
