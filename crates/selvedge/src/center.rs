@@ -31,7 +31,12 @@ pub async fn start(config: &Config) -> Result<server::Running> {
                 prefix: config.etcd_prefix.clone(),
                 tls: None,
             };
-            Arc::new(store::EtcdStore::connect(options).await?)
+            let at = options.endpoints.join(", ");
+            let connected = store::EtcdStore::connect(options).await;
+            Arc::new(
+                connected
+                    .with_context(|| format!("cannot use etcd at {at}: is it running, and is the address right?"))?,
+            )
         }
     };
     let options = server::Options {

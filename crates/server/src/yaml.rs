@@ -240,9 +240,9 @@ mod tests {
     #[test]
     fn as_go_writes_it() {
         let value = json!({"a": "1", "b": {"c": [], "d": {}, "e": [1, "x", {"k": "v", "l": [true]}]}, "f": "a: b", "g": "two\nlines\n",
-            "h": null, "t": "2020-01-02T03:04:05Z", "n": "no", "u": "plain text"});
+            "h": null, "t": "2020-01-02T03:04:05Z", "m": "no", "u": "plain text"});
         let text = String::from_utf8(write(&value)).unwrap();
-        let want = "a: \"1\"\nb:\n  c: []\n  d: {}\n  e:\n  - 1\n  - x\n  - k: v\n    l:\n    - true\nf: 'a: b'\ng: |\n  two\n  lines\nh: null\nn: \"no\"\nt: \"2020-01-02T03:04:05Z\"\nu: plain text\n";
+        let want = "a: \"1\"\nb:\n  c: []\n  d: {}\n  e:\n  - 1\n  - x\n  - k: v\n    l:\n    - true\nf: 'a: b'\ng: |\n  two\n  lines\nh: null\nm: \"no\"\nt: \"2020-01-02T03:04:05Z\"\nu: plain text\n";
         assert_eq!(text, want);
     }
 

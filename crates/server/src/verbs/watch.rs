@@ -27,7 +27,7 @@ const CHANGES: usize = 512;
 const PIECE: usize = 128 << 10;
 /// A watcher that was quiet hears of a change at once. When changes come thick, it hears of them in bundles this far apart:
 /// each piece costs a system call and an encryption, whatever is in it.
-const BUNDLE: Duration = Duration::from_millis(4);
+const BUNDLE: Duration = Duration::from_millis(8);
 /// How often an idle watch that allows it is told how far the world has gone.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Watches without a timeout end between half an hour and an hour from now, so that clients spread out.
