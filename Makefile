@@ -35,7 +35,7 @@ test: lint tools build unit fuzz ## everything, as continuous integration runs i
 	$(PYTEST) -q
 
 unit: tools build ## unit, property and contract tests
-	SELVEDGE_ETCD=$(CURDIR)/.tools/bin/etcd $(CARGO) test --workspace --quiet
+	SELVEDGE_REQUIRE_TOOLS=1 SELVEDGE_ETCD=$(CURDIR)/.tools/bin/etcd $(CARGO) test --workspace --quiet
 
 fuzz: build ## every decoder on mutated input; FUZZ_SECONDS for each (default 2)
 	$(CARGO_TARGET_DIR)/debug/selvedge-fuzz --seconds $${FUZZ_SECONDS:-2}

@@ -55,7 +55,7 @@ MALFORMED = {
     "yaml cut short": (YAML, b"apiVersion: v1\nkind: {ConfigMap\n"),
     "yaml deep flow": (YAML, nested("[", "]").encode()),
     "yaml deep maps": (YAML, nested("{a: ", "}", "1").encode()),
-    "yaml deep block": (YAML, "\n".join(" " * i + "a:" for i in range(3000)).encode()),
+    "yaml deep block": (YAML, "\n".join(" " * i + "a:" for i in range(1500)).encode()),
     "yaml aliases": (YAML, ("a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
         f"a{i}: &a{i} [" + ",".join([f"*a{i - 1}"] * 9) + "]\n" for i in range(1, 12))).encode()),
     "yaml anchors to itself": (YAML, b"a: &a [*a]\n"),
