@@ -1,4 +1,4 @@
-//! What exists in a workspace from its first moment: made in one commit, so that a first start is one write.
+//! What exists in a workspace from its first moment: made in a few commits, so that a first start is a few writes.
 
 use std::{
     net::{IpAddr, Ipv4Addr, UdpSocket},
@@ -12,6 +12,8 @@ use store::{Commit, Outcome};
 use crate::{Server, identity::policy, internal::Internal};
 
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+/// etcd takes at most 128 operations and as many compares in one commit.
+const AT_ONCE: usize = 50;
 /// Several servers may start on one empty store: all but one see what the first has made.
 const TRIES: usize = 5;
 
@@ -21,19 +23,30 @@ type Wanted = (&'static str, &'static str, &'static str, Value);
 /// Makes what must exist before the first request is answered. What is there already stays as it is.
 pub async fn prepare(server: &Arc<Server>, cluster: &str) -> Result<()> {
     let hand = Internal::new(server, cluster, "kube-apiserver");
+    let all = wanted(server);
+    // Namespaces come before what lives in them.
+    let (namespaces, rest) = all.split_at(NAMESPACES.len());
+    for some in std::iter::once(namespaces).chain(rest.chunks(AT_ONCE)) {
+        make(&hand, some).await?;
+    }
+    point_to_here(&hand).await
+}
+
+/// What of these is missing is made in one commit.
+async fn make(hand: &Internal, wanted: &[Wanted]) -> Result<()> {
+    let cache = &hand.server().cache;
     for _ in 0..TRIES {
         let mut commit = Commit::default();
-        for (group, resource, namespace, value) in wanted(server) {
+        for (group, resource, namespace, value) in wanted {
             let kind = hand.kind(group, "v1", resource)?;
             let name = value["metadata"]["name"].as_str().unwrap_or_default();
             if hand.get(&kind, namespace, name).is_none() {
-                hand.make(&kind, namespace, value, &mut commit)?;
+                hand.make(&kind, namespace, value.clone(), &mut commit)?;
             }
         }
         if commit.ops.is_empty() {
             break;
         }
-        let cache = &server.cache;
         match cache.store().commit(commit).await.map_err(|error| crate::unavailable(&error))? {
             Outcome::Committed(revision) => {
                 cache.wait_for(revision).await;
@@ -42,7 +55,7 @@ pub async fn prepare(server: &Arc<Server>, cluster: &str) -> Result<()> {
             Outcome::Conflict { found, .. } => cache.wait_for(found).await,
         }
     }
-    point_to_here(&hand).await
+    Ok(())
 }
 
 fn wanted(server: &Server) -> Vec<Wanted> {
