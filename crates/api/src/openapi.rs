@@ -5,6 +5,7 @@
 mod custom;
 mod definition;
 mod paths;
+mod protobuf;
 
 use serde_json::{Map, Value, json};
 
@@ -12,6 +13,7 @@ use crate::catalogue::{KUBERNETES_VERSION, Resource, Subresource, api_version};
 use crate::schema::{Schema, TypeId};
 use definition::Definitions;
 use paths::Paths;
+pub use protobuf::v2_protobuf;
 
 /// A resource that a document is to describe.
 #[derive(Clone, Copy, Debug)]

@@ -16,7 +16,8 @@ pub(crate) use plan::Message;
 use crate::schema::{Schema, TypeId};
 use crate::status::{Result, Status};
 use decode::{bytes_of, text_of};
-use wire::{close, open, put_bytes, put_varint};
+pub(crate) use wire::put_bytes;
+use wire::{close, open, put_varint};
 
 /// What every protobuf body of Kubernetes begins with.
 pub const MAGIC: &[u8; 4] = b"k8s\0";

@@ -23,14 +23,12 @@ pub struct Documents {
 impl Documents {
     pub fn v2(&self, server: &Server, cluster: &str, headers: &HeaderMap) -> Response<Body> {
         let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
-        if !accept.is_empty() && accept.split(',').all(|clause| clause.contains("protobuf")) {
-            // Only the JSON form is made; told so, clients take it or do without.
-            return respond::build(406, "text/plain; charset=utf-8", Body::empty());
+        if accept.split(',').next().is_some_and(|clause| clause.contains("proto-openapi.spec.v2")) {
+            let body = self.document(server, cluster, "v2.pb", |kinds| v2_document(kinds, api::openapi::v2_protobuf));
+            let content_type = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+            return with_etag(respond::build(200, content_type, body.clone().into()), &body);
         }
-        let body = self.document(server, cluster, "v2", |kinds| {
-            let schemas: Vec<_> = kinds.iter().map(|k| custom_schema(k)).collect();
-            api::openapi::v2(api::schema::builtin(), described(kinds.iter().zip(&schemas)))
-        });
+        let body = self.document(server, cluster, "v2", |kinds| v2_document(kinds, json_bytes));
         with_etag(respond::build(200, "application/json", body.clone().into()), &body)
     }
 
@@ -69,23 +67,36 @@ impl Documents {
         let body = self.document(server, cluster, path, |kinds| {
             let mine: Vec<_> = kinds.iter().filter(|k| k.group() == group && *k.resource.version == *version).collect();
             let schemas: Vec<_> = mine.iter().map(|k| custom_schema(k)).collect();
-            api::openapi::v3(api::schema::builtin(), (&group, &version), described(mine.into_iter().zip(&schemas)))
+            json_bytes(&api::openapi::v3(
+                api::schema::builtin(),
+                (&group, &version),
+                described(mine.into_iter().zip(&schemas)),
+            ))
         });
         with_etag(respond::build(200, "application/json", body.clone().into()), &body)
     }
 
-    fn document(&self, server: &Server, cluster: &str, name: &str, make: impl Fn(&[Arc<Kind>]) -> Value) -> Bytes {
+    fn document(&self, server: &Server, cluster: &str, name: &str, make: impl Fn(&[Arc<Kind>]) -> Vec<u8>) -> Bytes {
         let generation = server.kinds.workspace(cluster).map_or(0, |w| w.generation);
         let key = (cluster.to_owned(), generation, name.to_owned());
         if let Some(found) = self.made.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return found.clone();
         }
-        let body = Bytes::from(serde_json::to_vec(&make(&server.kinds.all(cluster))).unwrap_or_default());
+        let body = Bytes::from(make(&server.kinds.all(cluster)));
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         made.retain(|(c, g, _), _| c != cluster || *g == generation);
         made.insert(key, body.clone());
         body
     }
+}
+
+fn json_bytes(document: &Value) -> Vec<u8> {
+    serde_json::to_vec(document).unwrap_or_default()
+}
+
+fn v2_document(kinds: &[Arc<Kind>], encode: impl Fn(&Value) -> Vec<u8>) -> Vec<u8> {
+    let schemas: Vec<_> = kinds.iter().map(|k| custom_schema(k)).collect();
+    encode(&api::openapi::v2(api::schema::builtin(), described(kinds.iter().zip(&schemas))))
 }
 
 fn custom_schema(kind: &Kind) -> Option<Value> {

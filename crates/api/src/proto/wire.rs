@@ -17,7 +17,7 @@ pub(super) fn put_tag(out: &mut Vec<u8>, number: u32, wire: u8) {
     put_varint(out, u64::from(number) << 3 | u64::from(wire));
 }
 
-pub(super) fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
+pub(crate) fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     put_tag(out, number, BYTES);
     put_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
