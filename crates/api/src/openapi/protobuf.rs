@@ -143,8 +143,13 @@ mod tests {
     fn a_small_document() {
         let document = json!({"swagger": "2.0", "info": {"title": "T", "version": "1"}, "paths": {},
             "definitions": {"A": {"type": "object", "properties": {"b": {"$ref": "#/definitions/B"}}}}});
-        let got = v2_protobuf(&document);
-        let want = b"\x0a\x032.0\x12\x06\x0a\x01T\x12\x011\x42\x00\x4a\x2b\x0a\x29\x0a\x01A\x12\x24\xb2\x01\x08\x0a\x06object\xca\x01\x16\x0a\x14\x0a\x01b\x12\x0f\x0a\x0d#/definiti";
-        assert_eq!(&got[..30], &want[..30]);
+        let reference = [&[0x0a, 15][..], b"#/definitions/B"].concat();
+        let property = [&[0x0a, 1, b'b', 0x12, 17][..], &reference].concat();
+        let properties = [&[0x0a, 22][..], &property].concat();
+        let schema = [&[0xb2, 0x01, 8, 0x0a, 6][..], b"object", &[0xca, 0x01, 24], &properties].concat();
+        let definition = [&[0x0a, 1, b'A', 0x12, 38][..], &schema].concat();
+        let info = b"\x0a\x01T\x12\x011";
+        let want = [&b"\x0a\x032.0\x12\x06"[..], info, b"\x42\x00\x4a\x2d\x0a\x2b", &definition].concat();
+        assert_eq!(v2_protobuf(&document), want);
     }
 }
