@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use api::{
     decode,
+    patch::go::json_name,
     status::{Result, Status},
 };
 use serde_json::Value;
@@ -102,10 +103,8 @@ fn parse(call: &Call) -> Result<decode::Parsed> {
 }
 
 fn undecodable(value: &Value, wanted: &str) -> Status {
-    let what = format!(
-        "error decoding patch: json: cannot unmarshal {} into Go value of type {wanted}",
-        write::go_kind(value)
-    );
+    let what =
+        format!("error decoding patch: json: cannot unmarshal {} into Go value of type {wanted}", json_name(value));
     Status::bad_request(what)
 }
 
@@ -243,7 +242,7 @@ pub fn read_config(call: &Call) -> Result<Value> {
         .map_err(|status| Status::bad_request(format!("error decoding YAML: {}", status.message)))?;
     let mut config = parsed.value;
     if !config.is_object() {
-        let kind = write::go_kind(&config);
+        let kind = json_name(&config);
         let what = format!(
             "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {kind} into Go value of \
              type map[string]interface {{}}"

@@ -6,6 +6,7 @@ use api::{
     apply::BuiltInVersions,
     decode,
     field::FieldErrors,
+    patch::go::json_name,
     proto,
     schema::{Schema, TypeId},
     status::{Result, Status},
@@ -70,7 +71,7 @@ fn receive_text(call: &Call, api_version: &str, kind: &str, format: decode::Form
     let mut value = parsed.value;
     if !value.is_object() {
         let shape = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }";
-        return Err(no_type(&format!("json: cannot unmarshal {} into Go value of type {shape}", go_kind(&value))));
+        return Err(no_type(&format!("json: cannot unmarshal {} into Go value of type {shape}", json_name(&value))));
     }
     for (field, wanted) in [("kind", kind), ("apiVersion", api_version)] {
         if value[field].is_null() || value[field] == "" {
@@ -93,17 +94,6 @@ fn summary(body: &[u8]) -> String {
         None => "<empty>".to_owned(),
         Some(b'{') => format!("{}{more}", String::from_utf8_lossy(head)),
         Some(_) => format!("{}{more}", head.iter().map(|b| format!("{b:02x}")).collect::<String>()),
-    }
-}
-
-pub fn go_kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
     }
 }
 
