@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::field::{FieldError, FieldErrors};
+use crate::patch::go::type_name;
 use crate::status::Status;
 
 use super::definition::{Scale, Version};
@@ -16,7 +17,7 @@ fn find<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String> 
     let mut here = object;
     for step in steps(path) {
         let Value::Object(map) = here else {
-            let got = go_type(here);
+            let got = type_name(here);
             return Err(format!(
                 "{path} accessor error: {here} is of the type {got}, expected map[string]interface{{}}"
             ));
@@ -29,23 +30,11 @@ fn find<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String> 
     Ok(Some(here))
 }
 
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
-}
-
 fn find_integer(object: &Value, path: &str) -> Result<Option<i64>, String> {
     let Some(value) = find(object, path)? else { return Ok(None) };
     match value.as_i64() {
         Some(number) => Ok(Some(number)),
-        None => Err(format!("{path} accessor error: {value} is of the type {}, expected int64", go_type(value))),
+        None => Err(format!("{path} accessor error: {value} is of the type {}, expected int64", type_name(value))),
     }
 }
 
@@ -53,7 +42,7 @@ fn find_text<'a>(object: &'a Value, path: &str) -> Result<Option<&'a str>, Strin
     let Some(value) = find(object, path)? else { return Ok(None) };
     match value.as_str() {
         Some(text) => Ok(Some(text)),
-        None => Err(format!("{path} accessor error: {value} is of the type {}, expected string", go_type(value))),
+        None => Err(format!("{path} accessor error: {value} is of the type {}, expected string", type_name(value))),
     }
 }
 

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 
 use super::{MAX_STRICT_ERRORS, Path, Step, scalar};
+use crate::patch::go::json_name;
 use crate::quantity::Quantity;
 use crate::schema::{Field, Presence, Schema, SchemaOr, Shape, Struct, TypeId};
 
@@ -85,7 +86,7 @@ impl Walk<'_> {
             (Shape::Map { values, .. }, Value::Object(map)) => return self.map(*values, map, place),
             (Shape::Struct(s), Value::Object(map)) => return self.object(ty, s, map, place),
             (_, other) => {
-                let given = kind_of(other);
+                let given = json_name(other);
                 self.mismatch(ty, given, place);
             }
         }
@@ -261,22 +262,11 @@ fn element_type(go_type: &str) -> Option<&str> {
     Some(rest.strip_prefix('*').unwrap_or(rest))
 }
 
-fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
-
 /// The error of a type that decodes itself, which does not know where it stands.
 fn plain_mismatch(value: &Value, expected: &str) -> Abort {
     let given = match value {
         Value::Number(n) => format!("number {n}"),
-        other => kind_of(other).to_owned(),
+        other => json_name(other).to_owned(),
     };
     format!("json: cannot unmarshal {given} into Go value of type {expected}")
 }
@@ -293,7 +283,7 @@ fn quantity(value: &mut Value) -> Result<(), Abort> {
 
 fn time(value: &mut Value, read: fn(&str) -> Result<Option<String>, String>) -> Result<(), Abort> {
     let Value::String(text) = &*value else {
-        let given = kind_of(value);
+        let given = json_name(value);
         return Err(format!("json: cannot unmarshal {given} into Go value of type string"));
     };
     *value = read(text)?.map_or(Value::Null, Value::String);
