@@ -6,7 +6,13 @@ use api::{crd, status::Result};
 use serde_json::Value;
 
 use super::Controllers;
-use crate::{Server, clock, internal::Internal, kinds::DEFINITIONS, object::Object, verbs::delete::Options};
+use crate::{
+    Server, clock,
+    internal::Internal,
+    kinds::{DEFINITIONS, system},
+    object::Object,
+    verbs::delete::Options,
+};
 
 const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
@@ -35,8 +41,10 @@ async fn accept(hand: &Internal, object: &Object) -> Result<bool> {
     let kind = hand.kind("apiextensions.k8s.io", "v1", "customresourcedefinitions")?;
     let prefix = format!("{}/", object.cluster());
     let snapshot = hand.server().cache.snapshot(DEFINITIONS);
-    let others: Vec<Value> =
+    let mut others: Vec<Value> =
         snapshot.items.range(&prefix, "").filter(|o| o.key != object.key).map(|o| o.value()).collect();
+    let group = object.value()["spec"]["group"].as_str().unwrap_or_default().to_owned();
+    others.extend(system::names(object.cluster(), &group));
     let mut judged = object.value();
     if crd::accept(&mut judged, others.iter(), &clock::now()) {
         let status = judged["status"].clone();
@@ -53,9 +61,8 @@ async fn clean_up(hand: &Internal, object: &Object) -> Result<bool> {
         return Ok(true);
     }
     let kind = hand.kind("apiextensions.k8s.io", "v1", "customresourcedefinitions")?;
-    let text = |path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let (group, plural) = (text("/spec/group"), text("/spec/names/plural"));
-    if let Some(custom) = hand.server().kinds.any_version(object.cluster(), &group, &plural) {
+    // Only its own kind: a definition whose names were taken must not take the objects of the one that has them.
+    if let Some(custom) = hand.server().kinds.of_definition(object.cluster(), object.name()) {
         let prefix = format!("{}/", object.cluster());
         let snapshot = hand.server().cache.snapshot(&custom.collection);
         for instance in snapshot.items.range(&prefix, "") {

@@ -1,4 +1,6 @@
-//! Which kinds this server knows: the built-in ones everywhere, custom ones per workspace.
+//! Which kinds this server knows: the built-in ones and our own everywhere, custom ones per workspace.
+
+pub mod system;
 
 use std::{
     collections::HashMap,
@@ -146,6 +148,9 @@ impl Kinds {
         if let Some(kind) = BUILTIN_BY_PATH.get(&path) {
             return Some(kind.clone());
         }
+        if let Some(kind) = system::find(cluster, group, version, resource) {
+            return Some(kind.clone());
+        }
         self.workspace(cluster)?.by_path.get(&path).cloned()
     }
 
@@ -155,6 +160,10 @@ impl Kinds {
         if let Some(found) = BUILTIN.iter().find(is) {
             return Some(found.clone());
         }
+        let group = catalogue::split_api_version(api_version).0;
+        if let Some(found) = system::of_group(cluster, group).iter().find(is) {
+            return Some(found.clone());
+        }
         self.workspace(cluster)?.by_path.values().find(is).cloned()
     }
 
@@ -162,9 +171,10 @@ impl Kinds {
         self.workspaces.read().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned()
     }
 
-    /// Built-in kinds in upstream's order, then custom ones.
+    /// Built-in kinds in upstream's order, then our own, then custom ones.
     pub fn all(&self, cluster: &str) -> Vec<Arc<Kind>> {
         let mut kinds = BUILTIN.clone();
+        kinds.extend(system::all(cluster).cloned());
         if let Some(workspace) = self.workspace(cluster) {
             kinds.extend(workspace.definitions.values().flatten().cloned());
         }
@@ -174,6 +184,11 @@ impl Kinds {
     /// Any version of a resource, the preferred one first.
     pub fn any_version(&self, cluster: &str, group: &str, resource: &str) -> Option<Arc<Kind>> {
         self.all(cluster).into_iter().find(|k| k.group() == group && k.plural() == resource)
+    }
+
+    /// A version of the kind that this very definition brought; a definition whose names were taken has none.
+    pub fn of_definition(&self, cluster: &str, name: &str) -> Option<Arc<Kind>> {
+        self.workspace(cluster)?.definitions.get(name)?.first().cloned()
     }
 
     pub fn observer(self: Arc<Self>) -> crate::cache::Observer {
@@ -235,6 +250,11 @@ fn compile(crd: &Value, revision: Revision) -> Vec<Arc<Kind>> {
             return Vec::new();
         }
     };
+    kinds_of(&definition, revision)
+}
+
+/// The kinds of the served versions of a definition, which hold since that revision.
+fn kinds_of(definition: &Arc<Definition>, since: Revision) -> Vec<Arc<Kind>> {
     let stored = definition.versions.iter().find(|v| v.storage).map(|v| v.name.to_string()).unwrap_or_default();
     let kind = |resource: Resource| {
         let version = definition.versions.iter().position(|v| v.name == resource.version)?;
@@ -243,7 +263,7 @@ fn compile(crd: &Value, revision: Revision) -> Vec<Arc<Kind>> {
             collection: collection_name(&resource.group, &resource.resource),
             stored_group: resource.group.to_string(),
             stored_version: stored.clone(),
-            custom: Some(Custom { definition: definition.clone(), version, since: revision }),
+            custom: Some(Custom { definition: definition.clone(), version, since }),
             resource,
         }))
     };
