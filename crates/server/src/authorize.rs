@@ -5,14 +5,18 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use api::status::Result;
+use api::{selector::FieldSelector, status::Result};
 use http::{HeaderMap, Method};
 
 use crate::{
     Server,
     cache::{Cache, Change, ChangeKind, Observer},
-    identity::{Attributes, Authorizer, Bound, Decision, Found, Lookup, User, impersonate, rbac::Roles},
-    request::{Target, Verb},
+    identity::{
+        Attributes, Authorizer, Bound, Decision, Found, Lookup, User, impersonate, node_authorizer,
+        nodes::{self, Nodes},
+        rbac::Roles,
+    },
+    request::{Query, Target, Verb},
 };
 
 /// What everybody may read.
@@ -22,6 +26,7 @@ const PUBLIC: [&str; 4] = ["/healthz", "/livez", "/readyz", "/version"];
 #[derive(Default)]
 pub struct Authorization {
     roles: RwLock<HashMap<Box<str>, Arc<RwLock<Roles>>>>,
+    nodes: Arc<RwLock<HashMap<Box<str>, Nodes>>>,
 }
 
 impl Authorization {
@@ -31,6 +36,9 @@ impl Authorization {
     }
 
     fn observe(&self, collection: &str, change: &Change) {
+        if nodes::concerns(collection) {
+            return self.observe_nodes(collection, change);
+        }
         let Some(resource) = collection.strip_prefix("rbac.authorization.k8s.io/") else { return };
         let object = &change.object;
         let value = (change.kind != ChangeKind::Deleted).then(|| object.value());
@@ -40,6 +48,23 @@ impl Authorization {
             "roles" | "clusterroles" => roles.set_role(object.namespace(), object.name(), value.as_ref()),
             _ => roles.set_binding(object.namespace(), object.name(), value.as_ref()),
         }
+    }
+
+    fn observe_nodes(&self, collection: &str, change: &Change) {
+        let object = &change.object;
+        let gone = change.kind == ChangeKind::Deleted;
+        if let (false, Some(old)) = (gone, &change.previous)
+            && !nodes::is_news(collection, &old.json, &object.json)
+        {
+            return;
+        }
+        let value = (!gone).then(|| object.value());
+        let mut all = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
+        let nodes = match all.get_mut(object.cluster()) {
+            Some(nodes) => nodes,
+            None => all.entry(object.cluster().into()).or_default(),
+        };
+        nodes.set(collection, object.namespace(), object.name(), value.as_ref());
     }
 
     pub fn roles(&self, cluster: &str) -> Arc<RwLock<Roles>> {
@@ -52,12 +77,26 @@ impl Authorization {
 
     /// The authorizer of one workspace.
     pub fn in_workspace(&self, cluster: &str) -> Workspace {
-        Workspace { roles: self.roles(cluster) }
+        Workspace { roles: self.roles(cluster), nodes: self.nodes.clone(), cluster: cluster.to_owned() }
     }
 }
 
 pub struct Workspace {
     pub roles: Arc<RwLock<Roles>>,
+    nodes: Arc<RwLock<HashMap<Box<str>, Nodes>>>,
+    cluster: String,
+}
+
+impl Workspace {
+    /// Nodes are somebody only in the workspace whose nodes they are.
+    fn authorize_node(&self, user: &User, attributes: &Attributes) -> Option<Decision> {
+        node_authorizer::node_of(user).filter(|_| user.home() == self.cluster)?;
+        let all = self.nodes.read().unwrap_or_else(PoisonError::into_inner);
+        match all.get(self.cluster.as_str()) {
+            Some(nodes) => node_authorizer::authorize(user, attributes, nodes),
+            None => node_authorizer::authorize(user, attributes, &Nodes::default()),
+        }
+    }
 }
 
 impl Authorizer for Workspace {
@@ -65,7 +104,16 @@ impl Authorizer for Workspace {
         if !attributes.path.is_empty() && everybody_may(user, &attributes.verb, &attributes.path) {
             return Decision::allowed("");
         }
-        self.roles.read().unwrap_or_else(PoisonError::into_inner).authorize(user, attributes)
+        let of_node = self.authorize_node(user, attributes);
+        if let Some(decision) = of_node.as_ref().filter(|decision| decision.allowed) {
+            return decision.clone();
+        }
+        let mut decision = self.roles.read().unwrap_or_else(PoisonError::into_inner).authorize(user, attributes);
+        if let Some(of_node) = of_node.filter(|of_node| !decision.allowed && !of_node.reason.is_empty()) {
+            let reasons = [of_node.reason, decision.reason];
+            decision.reason = reasons.into_iter().filter(|r| !r.is_empty()).collect::<Vec<_>>().join("\n");
+        }
+        decision
     }
 }
 
@@ -107,8 +155,26 @@ pub fn of_target(verb: Verb, target: &Target) -> Attributes {
         subresource: target.subresource.clone(),
         namespace: target.namespace.clone(),
         name: target.name.clone(),
-        path: String::new(),
+        ..Attributes::default()
     }
+}
+
+/// The same with what the query adds: whoever lists or watches by an exact name or field asks for less than everything.
+pub fn of_request(verb: Verb, target: &Target, query: &Query) -> Attributes {
+    let mut attributes = of_target(verb, target);
+    if !matches!(verb, Verb::List | Verb::Watch | Verb::DeleteCollection) {
+        return attributes;
+    }
+    // A selector that cannot be read narrows nothing, and the verb will say what is wrong with it.
+    let Ok(selector) = FieldSelector::parse(query.get("fieldSelector")) else { return attributes };
+    if verb != Verb::DeleteCollection
+        && attributes.name.is_empty()
+        && let Some(name) = selector.exact("metadata.name").filter(|name| api::names::path_segment(name).is_empty())
+    {
+        attributes.name = name.to_owned();
+    }
+    attributes.exact_fields = selector.equalities();
+    attributes
 }
 
 impl Lookup for Cache {

@@ -88,7 +88,7 @@ impl Server {
             return Err(Status::method_not_allowed());
         }
         let verb = Verb::of(&parts.method, &target, &query).ok_or_else(Status::method_not_allowed)?;
-        let attributes = authorize::of_target(verb, &target);
+        let attributes = authorize::of_request(verb, &target, &query);
         let user = self.act_as(sender, &parts.headers, &cluster, &attributes)?;
         self.authorize(&user, &cluster, &attributes)?;
         let kind = self.kinds.find(&cluster, &target.group, &target.version, &target.resource);

@@ -84,6 +84,11 @@ impl FieldSelector {
         self.terms.iter().find(|t| t.equal && t.field == field).map(|t| t.value.as_str())
     }
 
+    /// Everything that is demanded to be equal: fields and values.
+    pub fn equalities(self) -> Vec<(String, String)> {
+        self.terms.into_iter().filter(|t| t.equal).map(|t| (t.field, t.value)).collect()
+    }
+
     pub fn matches<S: AsRef<str>>(&self, value: impl Fn(&str) -> S) -> bool {
         self.terms.iter().all(|term| (value(&term.field).as_ref() == term.value) == term.equal)
     }

@@ -4,6 +4,7 @@
 //! needs, and once it is found valid, [`judge`] holds it against what else there is.
 
 mod certificates;
+mod nodes;
 mod objects;
 mod pods;
 pub mod quota;
@@ -21,6 +22,9 @@ use serde_json::Value;
 use store::Compare;
 
 use crate::{call::Call, verbs::write::Beside};
+
+use nodes::Write;
+pub use nodes::{restrict_eviction, restrict_token};
 
 /// Objects live only in namespaces that exist and are not being taken down. What is answered must still hold when the object
 /// is committed, so that nothing is ever left behind in a namespace that has gone.
@@ -48,6 +52,7 @@ pub fn namespace(call: &Call, value: &Value) -> Result<Option<Compare>> {
 
 /// Completes a new object.
 pub async fn create(call: &Call, value: &mut Value) -> Result<()> {
+    nodes::restrict(call, Write::Create(value))?;
     match &*call.kind.collection {
         "core/pods" => pods::create(call, value).await,
         "certificates.k8s.io/certificatesigningrequests" => certificates::create(call, value),
@@ -61,6 +66,7 @@ pub async fn create(call: &Call, value: &mut Value) -> Result<()> {
 
 /// Completes and judges a change.
 pub fn update(call: &Call, new: &mut Value, old: &Value) -> Result<()> {
+    nodes::restrict(call, Write::Update { new, old })?;
     match &*call.kind.collection {
         "core/pods" => {
             pods::update(call, new, old);
@@ -74,6 +80,7 @@ pub fn update(call: &Call, new: &mut Value, old: &Value) -> Result<()> {
 
 /// Judges a deletion.
 pub fn delete(call: &Call, value: &Value) -> Result<()> {
+    nodes::restrict(call, Write::Delete(value))?;
     let name = value["metadata"]["name"].as_str().unwrap_or_default();
     if &*call.kind.collection == "core/namespaces" && matches!(name, "default" | "kube-system" | "kube-public") {
         return Err(Status::forbidden("", "namespaces", name, "this namespace may not be deleted"));

@@ -23,7 +23,13 @@ type Wanted = (&'static str, &'static str, &'static str, Value);
 /// Makes what must exist before the first request is answered. What is there already stays as it is.
 pub async fn prepare(server: &Arc<Server>, cluster: &str) -> Result<()> {
     let hand = Internal::new(server, cluster, "kube-apiserver");
-    let all = wanted(server);
+    let mut all = wanted(server);
+    if cluster == crate::request::ROOT {
+        let rbac = "rbac.authorization.k8s.io";
+        all.extend(policy::root_cluster_roles().into_iter().map(|role| (rbac, "clusterroles", "", role)));
+        let bindings = policy::root_cluster_role_bindings();
+        all.extend(bindings.into_iter().map(|one| (rbac, "clusterrolebindings", "", one)));
+    }
     // Namespaces come before what lives in them.
     let (namespaces, rest) = all.split_at(NAMESPACES.len());
     for some in std::iter::once(namespaces).chain(rest.chunks(AT_ONCE)) {
@@ -87,8 +93,8 @@ fn wanted(server: &Server) -> Vec<Wanted> {
     let rbac = "rbac.authorization.k8s.io";
     wanted.extend(policy::cluster_roles().into_iter().map(|role| (rbac, "clusterroles", "", role)));
     wanted.extend(policy::cluster_role_bindings().into_iter().map(|one| (rbac, "clusterrolebindings", "", one)));
-    wanted.extend(policy::roles().into_iter().map(|role| (rbac, "roles", "kube-system", role)));
-    wanted.extend(policy::role_bindings().into_iter().map(|one| (rbac, "rolebindings", "kube-system", one)));
+    wanted.extend(policy::roles().into_iter().map(|(home, role)| (rbac, "roles", home, role)));
+    wanted.extend(policy::role_bindings().into_iter().map(|(home, one)| (rbac, "rolebindings", home, one)));
     wanted.push(("", "configmaps", "kube-system", authentication(server)));
     wanted.extend(flow_control());
     wanted

@@ -8,7 +8,7 @@ use http::{HeaderMap, header::AUTHORIZATION};
 use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
 
-use super::token::{Claims, LEEWAY, Reference, Refused, Tokens};
+use super::token::{Claims, LEEWAY, ROOT, Reference, Refused, Tokens};
 
 pub const AUTHENTICATED: &str = "system:authenticated";
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
@@ -31,6 +31,11 @@ impl User {
 
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
+    }
+
+    /// The workspace in which this user is somebody by what they are (a node, a ServiceAccount) rather than by their name.
+    pub fn home(&self) -> &str {
+        self.extra.get(HOME).and_then(|values| values.first()).map_or(ROOT, String::as_str)
     }
 
     pub(super) fn join(&mut self, group: &str) {
@@ -89,6 +94,8 @@ pub(super) fn certificate_user(certificate: &CertificateDer<'_>) -> Option<User>
     Some(user)
 }
 
+/// Says where a user belongs that does not belong to the root workspace.
+pub const HOME: &str = "authentication.kcp.io/cluster-name";
 const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
 /// What a token can be bound to.

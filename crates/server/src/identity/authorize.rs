@@ -15,6 +15,8 @@ pub struct Attributes {
     pub namespace: String,
     pub name: String,
     pub path: String,
+    /// What a list, watch or collection delete demands of fields: name and value of each that must be equal.
+    pub exact_fields: Vec<(String, String)>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,13 +2,17 @@
 
 pub mod authenticate;
 pub mod authorize;
+mod controller_policy;
 mod error;
 mod escalation;
 mod files;
 pub mod impersonate;
 pub mod keys;
 pub mod kubeconfig;
+pub mod node_authorizer;
+pub mod nodes;
 pub mod pki;
+pub mod pod_references;
 pub mod policy;
 pub mod rbac;
 pub mod reviews;

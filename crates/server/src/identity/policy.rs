@@ -1,20 +1,22 @@
 //! The roles and bindings that every workspace has from the start, and the aggregation of roles.
 //!
-//! People's roles and those of the components that come as separate programs. The roles of upstream's built-in controllers
-//! are left out: ours run inside the server and need none.
+//! People's roles and those of the components that come as separate programs. Those of upstream's controllers are only in
+//! the root workspace, and beside this in [`controller_policy`].
 
 use api::selector::LabelSelector;
 use serde_json::{Value, json};
 
+use super::controller_policy::{self, CONTROLLERS};
+
 const GROUP: &str = "rbac.authorization.k8s.io";
-const READ: &str = "get list watch";
+pub(super) const READ: &str = "get list watch";
 const WRITE: &str = "create delete deletecollection patch update";
 const ALL: &str = "create delete deletecollection get list patch update watch";
-const EVENTS: R = R::Of("create patch update", "core events.k8s.io", "events");
+pub(super) const EVENTS: R = R::Of("create patch update", "core events.k8s.io", "events");
 
 /// A rule, its lists written with spaces; the group `core` is the unnamed one.
 #[derive(Clone, Copy)]
-enum R {
+pub(super) enum R {
     Of(&'static str, &'static str, &'static str),
     Named(&'static str, &'static str, &'static str, &'static str),
     Paths(&'static str, &'static str),
@@ -321,14 +323,11 @@ fn aggregation_label(to: &str) -> String {
 pub fn cluster_roles() -> Vec<Value> {
     let mut roles: Vec<Value> = Vec::new();
     for (name, rules) in ROLES {
-        let rules: Vec<Value> = rules.iter().map(|rule| rule.value()).collect();
-        let mut metadata = metadata(name);
+        let mut role = cluster_role(name, rules);
         if let Some(to) = name.strip_prefix("system:aggregate-to-") {
-            metadata["labels"][aggregation_label(to)] = "true".into();
+            role["metadata"]["labels"][aggregation_label(to)] = "true".into();
         }
-        roles.push(json!({
-            "kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": metadata, "rules": rules,
-        }));
+        roles.push(role);
     }
     // The smaller ones come first, as the larger ones contain them.
     for (name, of, part_of) in AGGREGATED {
@@ -346,6 +345,42 @@ pub fn cluster_roles() -> Vec<Value> {
     roles
 }
 
+fn cluster_role(name: &str, rules: &[R]) -> Value {
+    let rules: Vec<Value> = rules.iter().map(|rule| rule.value()).collect();
+    json!({
+        "kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": metadata(name), "rules": rules,
+    })
+}
+
+/// The rules of one of the roles that every workspace has.
+pub(super) fn rules_of(name: &str) -> Vec<Value> {
+    let found = ROLES.iter().find(|(role, _)| *role == name);
+    found.map(|(_, rules)| rules.iter().map(|rule| rule.value()).collect()).unwrap_or_default()
+}
+
+/// The ClusterRoles that only the root workspace has.
+pub fn root_cluster_roles() -> Vec<Value> {
+    let controllers = CONTROLLERS.iter().map(|(name, rules)| cluster_role(&controller(name), rules));
+    controllers.chain(controller_policy::OTHERS.iter().map(|(name, rules)| cluster_role(name, rules))).collect()
+}
+
+/// Each of upstream's controllers has its role, by the account it uses.
+pub fn root_cluster_role_bindings() -> Vec<Value> {
+    let binding = |(name, _): &(&str, &[R])| {
+        let role = controller(name);
+        json!({
+            "kind": "ClusterRoleBinding", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": metadata(&role),
+            "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "namespace": "kube-system", "name": name}],
+        })
+    };
+    CONTROLLERS.iter().map(binding).collect()
+}
+
+fn controller(name: &str) -> String {
+    format!("system:controller:{name}")
+}
+
 /// The ClusterRoleBindings every workspace has. Each role is bound under its own name.
 pub fn cluster_role_bindings() -> Vec<Value> {
     let binding = |(role, subjects): &(&str, Subjects)| {
@@ -361,41 +396,79 @@ pub fn cluster_role_bindings() -> Vec<Value> {
     BINDINGS.iter().map(binding).collect()
 }
 
-/// The Roles in `kube-system`, and who has them.
-const SYSTEM_ROLES: &[(&str, &[R], Subjects)] = &[
+/// The Roles of the system's namespaces: namespace, name, rules, and who has them.
+type SystemRole = (&'static str, &'static str, &'static [R], Subjects);
+const LOCKING: &[R] = &[
+    Of("create get list update watch", "coordination.k8s.io", "leases"),
+    Of("create get list update watch", "coordination.k8s.io", "leasecandidates"),
+];
+const SYSTEM_ROLES: &[SystemRole] = &[
     (
+        "kube-system",
         "extension-apiserver-authentication-reader",
         &[Named(READ, "core", "configmaps", "extension-apiserver-authentication")],
         &[("User", "", "system:kube-controller-manager"), ("User", "", "system:kube-scheduler")],
     ),
     (
+        "kube-system",
         "system::leader-locking-kube-controller-manager",
-        &[Of("watch", "core", "configmaps"), Named("get update", "core", "configmaps", "kube-controller-manager")],
-        &[("User", "", "system:kube-controller-manager"), ("ServiceAccount", "kube-system", "kube-controller-manager")],
+        LOCKING,
+        &[
+            ("User", "", "system:kube-controller-manager"),
+            ("ServiceAccount", "kube-system", "kube-controller-manager"),
+            ("ServiceAccount", "kube-system", "leader-election-controller"),
+        ],
     ),
     (
+        "kube-system",
         "system::leader-locking-kube-scheduler",
-        &[Of("watch", "core", "configmaps"), Named("get update", "core", "configmaps", "kube-scheduler")],
+        LOCKING,
         &[("User", "", "system:kube-scheduler"), ("ServiceAccount", "kube-system", "kube-scheduler")],
+    ),
+    (
+        "kube-system",
+        "system:controller:bootstrap-signer",
+        &[Of(READ, "core", "secrets")],
+        &[("ServiceAccount", "kube-system", "bootstrap-signer")],
+    ),
+    (
+        "kube-system",
+        "system:controller:cloud-provider",
+        &[Of("create get list watch", "core", "configmaps")],
+        &[("ServiceAccount", "kube-system", "cloud-provider")],
+    ),
+    (
+        "kube-system",
+        "system:controller:token-cleaner",
+        &[Of("delete get list watch", "core", "secrets"), EVENTS],
+        &[("ServiceAccount", "kube-system", "token-cleaner")],
+    ),
+    (
+        "kube-public",
+        "system:controller:bootstrap-signer",
+        &[Of(READ, "core", "configmaps"), Named("update", "core", "configmaps", "cluster-info"), EVENTS],
+        &[("ServiceAccount", "kube-system", "bootstrap-signer")],
     ),
 ];
 
-/// The Roles every workspace has in `kube-system`.
-pub fn roles() -> Vec<Value> {
-    let role = |(name, rules, _): &(&str, &[R], Subjects)| {
+/// The Roles every workspace has in the system's namespaces, each with its namespace.
+pub fn roles() -> Vec<(&'static str, Value)> {
+    let role = |(namespace, name, rules, _): &SystemRole| {
         let rules: Vec<Value> = rules.iter().map(|rule| rule.value()).collect();
-        json!({"kind": "Role", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": metadata(name), "rules": rules})
+        let role = json!({"kind": "Role", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": metadata(name), "rules": rules});
+        (*namespace, role)
     };
     SYSTEM_ROLES.iter().map(role).collect()
 }
 
 /// The bindings of [`roles`].
-pub fn role_bindings() -> Vec<Value> {
-    let binding = |(role, _, subjects): &(&str, &[R], Subjects)| {
-        let name = if role.starts_with("system::") { (*role).to_owned() } else { format!("system::{role}") };
-        json!({"kind": "RoleBinding", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": metadata(&name),
+pub fn role_bindings() -> Vec<(&'static str, Value)> {
+    let binding = |(namespace, role, _, subjects): &SystemRole| {
+        let name = if role.starts_with("system:") { (*role).to_owned() } else { format!("system::{role}") };
+        let binding = json!({"kind": "RoleBinding", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": metadata(&name),
             "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": role},
-            "subjects": subjects.iter().map(subject).collect::<Vec<_>>()})
+            "subjects": subjects.iter().map(subject).collect::<Vec<_>>()});
+        (*namespace, binding)
     };
     SYSTEM_ROLES.iter().map(binding).collect()
 }
@@ -502,7 +575,8 @@ mod tests {
     #[test]
     fn every_binding_has_its_role() {
         let roles = cluster_roles();
-        for binding in cluster_role_bindings() {
+        let roles = [roles, root_cluster_roles()].concat();
+        for binding in [cluster_role_bindings(), root_cluster_role_bindings()].concat() {
             assert!(roles.iter().any(|r| r["metadata"]["name"] == binding["roleRef"]["name"]), "{binding}");
         }
     }

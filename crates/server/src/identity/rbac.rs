@@ -59,7 +59,7 @@ impl Rule {
         rules.map(Self::from_value).collect()
     }
 
-    fn allows(&self, attributes: &Attributes) -> bool {
+    pub(super) fn allows(&self, attributes: &Attributes) -> bool {
         let listed = |list: &[String], wanted: &str| list.iter().any(|have| have == "*" || have == wanted);
         if !listed(&self.verbs, &attributes.verb) {
             return false;

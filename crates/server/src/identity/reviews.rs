@@ -3,6 +3,7 @@
 
 use api::{
     field::{FieldError, FieldErrors},
+    selector::FieldSelector,
     status::{Result, Status},
 };
 use jiff::Timestamp;
@@ -109,7 +110,10 @@ pub fn self_subject_rules_review(review: &Value, user: &User, roles: &Roles) -> 
     let (rules, errors) = roles.rules_for(user, namespace);
     let (resource_rules, path_rules) = listed(&rules);
     let mut status = json!({"resourceRules": resource_rules, "nonResourceRules": path_rules, "incomplete": false});
-    if !errors.is_empty() {
+    if super::node_authorizer::node_of(user).is_some() {
+        status["incomplete"] = true.into();
+        status["evaluationError"] = "node authorizer does not support user rule resolution".into();
+    } else if !errors.is_empty() {
         status["evaluationError"] = errors.join(", ").into();
     }
     Ok(json!({
@@ -209,8 +213,25 @@ fn attributes(review: &Value) -> Attributes {
         subresource: part("subresource"),
         namespace: part("namespace"),
         name: part("name"),
-        path: String::new(),
+        exact_fields: exact_fields(review),
+        ..Attributes::default()
     }
+}
+
+/// The equalities that a review's selector demands. Other requirements narrow a request in ways that no authorizer asks for.
+fn exact_fields(review: &Value) -> Vec<(String, String)> {
+    let raw = text(review, "/spec/resourceAttributes/fieldSelector/rawSelector");
+    if !raw.is_empty() {
+        return FieldSelector::parse(raw).map(|selector| selector.equalities()).unwrap_or_default();
+    }
+    let path = "/spec/resourceAttributes/fieldSelector/requirements";
+    let requirements = review.pointer(path).and_then(Value::as_array).into_iter().flatten();
+    let equality =
+        |requirement: &Value| match (text(requirement, "/operator"), strings(requirement, "/values").as_slice()) {
+            ("In", [value]) => Some((text(requirement, "/key").to_owned(), value.clone())),
+            _ => None,
+        };
+    requirements.filter_map(equality).collect()
 }
 
 #[cfg(test)]

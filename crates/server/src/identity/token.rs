@@ -10,7 +10,7 @@ use super::{Error, keys::Keys};
 /// Who issues tokens, and for whom they are unless a request says otherwise: upstream's usual name of the API server.
 pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 /// The workspace whose tokens do not name it.
-const ROOT: &str = "root";
+pub(super) const ROOT: &str = "root";
 /// Clocks may differ by this many seconds.
 pub const LEEWAY: i64 = 60;
 /// No token is longer; far more than anybody needs.

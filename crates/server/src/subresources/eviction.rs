@@ -24,6 +24,7 @@ pub async fn evict(call: &Call) -> Result<Reply> {
     }
     let pods = on_pod(call, name, "")?;
     let pod = pods.get().ok_or_else(|| pods.not_found())?.value();
+    crate::admission::restrict_eviction(call, &pod)?;
     let options = Options::from_value(&eviction["deleteOptions"])?;
     if !options.is_dry_run() && !call.dry_run() && counts(&pod) {
         disrupt(call, &pod).await?;

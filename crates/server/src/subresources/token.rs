@@ -19,6 +19,7 @@ pub async fn request(call: &Call) -> Result<Reply> {
         api::decode::conform(api::schema::builtin(), ty, &mut request).map_err(api::status::Status::bad_request)?;
     }
     api::defaults::apply("authentication.k8s.io", "v1", "TokenRequest", &mut request);
+    crate::admission::restrict_token(call, &request)?;
     let (namespace, name) = (&call.target.namespace, &call.target.name);
     let tokens = call.server.identity.tokens();
     let objects = InWorkspace(call);
