@@ -21,7 +21,23 @@ pub fn run(config: &Config) -> Result<()> {
 }
 
 pub async fn start(config: &Config) -> Result<server::Running> {
-    let store: Arc<dyn Store> = match config.store {
+    let store = sealed(config, open(config).await?).await?;
+    let options = server::Options {
+        data_dir: config.data_dir.clone(),
+        listen: config.listen,
+        store: Arc::new(store.clone()),
+        shared_store: config.store == StoreKind::Etcd,
+        extra_names: config.tls_names.clone(),
+        limits: server::Limits::default(),
+    };
+    let running = server::start(options).await?;
+    tokio::spawn(store.follow_key_file());
+    Ok(running)
+}
+
+/// The store itself, with values as they lie in it.
+pub async fn open(config: &Config) -> Result<Arc<dyn Store>> {
+    Ok(match config.store {
         StoreKind::Sqlite => {
             Arc::new(store::SqliteStore::open(&config.data_dir.join("store"), store::SqliteOptions::default())?)
         }
@@ -38,16 +54,17 @@ pub async fn start(config: &Config) -> Result<server::Running> {
                     .with_context(|| format!("cannot use etcd at {at}: is it running, and is the address right?"))?,
             )
         }
+    })
+}
+
+/// The store with Secrets, and what else was chosen, sealed.
+pub async fn sealed(config: &Config, store: Arc<dyn Store>) -> Result<store::SealedStore> {
+    let options = store::Sealing {
+        key_file: store::KeyFile::new(&config.secrets_key_file),
+        prefixes: config.encrypted_prefixes(),
+        shared: config.store == StoreKind::Etcd,
     };
-    let options = server::Options {
-        data_dir: config.data_dir.clone(),
-        listen: config.listen,
-        store,
-        shared_store: config.store == StoreKind::Etcd,
-        extra_names: config.tls_names.clone(),
-        limits: server::Limits::default(),
-    };
-    Ok(server::start(options).await?)
+    Ok(store::SealedStore::open(store, options).await?)
 }
 
 pub fn runtime() -> Result<tokio::runtime::Runtime> {

@@ -8,7 +8,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::{
     center,
     config::{Config, Settings},
-    up,
+    secrets, up,
 };
 
 /// Selvedge: an edge fabric in one binary.
@@ -39,6 +39,9 @@ enum Command {
         #[arg(long)]
         workspace: Option<String>,
     },
+    /// The keys that seal Secrets in the store.
+    #[command(subcommand)]
+    Secrets(secrets::Command),
     /// Print the configuration that a center would run with: defaults, file, environment and flags together.
     Config(Settings),
     /// Print a completion script for your shell.
@@ -52,6 +55,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Kubeconfig { data_dir, server, workspace } => {
             say(&center::kubeconfig(&data_dir, server.as_deref(), workspace.as_deref())?)
         }
+        Command::Secrets(command) => secrets::run(command),
         Command::Config(settings) => say(&yaml_serde::to_string(&Config::resolve(settings, Config::for_center())?)?),
         Command::Completions { shell } => {
             let mut out = Vec::new();

@@ -40,6 +40,13 @@ pub struct Settings {
     /// Further names or addresses under which clients reach this server; they go into its certificate.
     #[arg(long, env = "SELVEDGE_TLS_NAMES", value_delimiter = ',')]
     pub tls_names: Vec<String>,
+    /// The keys that seal Secrets in the store; made when it is not there. Centers of one etcd need the same file.
+    /// [default: pki/secrets.key in the data directory]
+    #[arg(long, env = "SELVEDGE_SECRETS_KEY_FILE")]
+    pub secrets_key_file: Option<PathBuf>,
+    /// Which resources are sealed in the store: `secrets`, `configmaps`, `widgets.example.com`, or `none`.
+    #[arg(long, env = "SELVEDGE_ENCRYPT_RESOURCES", value_delimiter = ',')]
+    pub encrypt_resources: Vec<String>,
     /// What is logged: error, warn, info, debug, trace, or per module as in `info,server=debug`.
     #[arg(long, env = "SELVEDGE_LOG")]
     pub log: Option<String>,
@@ -54,6 +61,8 @@ pub struct Config {
     pub etcd_endpoints: Vec<String>,
     pub etcd_prefix: String,
     pub tls_names: Vec<String>,
+    pub secrets_key_file: PathBuf,
+    pub encrypt_resources: Vec<String>,
     pub log: String,
 }
 
@@ -66,6 +75,9 @@ impl Config {
             etcd_endpoints: vec!["http://127.0.0.1:2379".into()],
             etcd_prefix: "/selvedge/".into(),
             tls_names: Vec::new(),
+            // Empty until the data directory is known.
+            secrets_key_file: PathBuf::new(),
+            encrypt_resources: vec!["secrets".into()],
             log: "info".into(),
         }
     }
@@ -85,6 +97,9 @@ impl Config {
             config.lay(file);
         }
         config.lay(settings);
+        if config.secrets_key_file.as_os_str().is_empty() {
+            config.secrets_key_file = config.data_dir.join("pki/secrets.key");
+        }
         config.check()?;
         Ok(config)
     }
@@ -101,6 +116,8 @@ impl Config {
         set(&mut self.etcd_endpoints, Some(over.etcd_endpoints).filter(|all| !all.is_empty()));
         set(&mut self.etcd_prefix, over.etcd_prefix);
         set(&mut self.tls_names, Some(over.tls_names).filter(|all| !all.is_empty()));
+        set(&mut self.secrets_key_file, over.secrets_key_file);
+        set(&mut self.encrypt_resources, Some(over.encrypt_resources).filter(|all| !all.is_empty()));
         set(&mut self.log, over.log);
     }
 
@@ -113,7 +130,21 @@ impl Config {
         if self.store == StoreKind::Etcd && !self.etcd_prefix.ends_with('/') {
             bail!("the etcd prefix {:?} must end with a slash", self.etcd_prefix);
         }
+        if let Some(odd) = self.encrypt_resources.iter().find(|name| name.is_empty() || name.contains(['/', '*'])) {
+            bail!("{odd:?} is no resource to encrypt: write its plural name, as in secrets or widgets.example.com");
+        }
         Ok(())
+    }
+
+    /// What the keys of the resources to encrypt begin with.
+    pub fn encrypted_prefixes(&self) -> Vec<String> {
+        let named = self.encrypt_resources.iter().filter(|name| *name != "none");
+        named
+            .map(|name| {
+                let (resource, group) = name.split_once('.').unwrap_or((name, ""));
+                server::store_prefix(group, resource)
+            })
+            .collect()
     }
 }
 
@@ -147,5 +178,19 @@ mod tests {
         let printed = yaml_serde::to_string(&Config::for_center()).unwrap();
         let read: Settings = yaml_serde::from_str(&printed).unwrap();
         assert_eq!(read.etcd_prefix.as_deref(), Some("/selvedge/"));
+    }
+
+    #[test]
+    fn resources_are_sealed_by_where_they_lie() {
+        let of = |names: &[&str]| {
+            let encrypt_resources = names.iter().map(|name| (*name).to_owned()).collect();
+            Config::resolve(Settings { encrypt_resources, ..Settings::default() }, Config::for_center())
+        };
+        assert_eq!(of(&[]).unwrap().encrypted_prefixes(), ["core/secrets/"]);
+        assert_eq!(of(&["none"]).unwrap().encrypted_prefixes(), [""; 0]);
+        let two = of(&["configmaps", "widgets.example.com"]).unwrap();
+        assert_eq!(two.encrypted_prefixes(), ["core/configmaps/", "example.com/widgets/"]);
+        assert_eq!(two.secrets_key_file, PathBuf::from(".data/center/pki/secrets.key"));
+        assert!(of(&["*"]).unwrap_err().to_string().contains("plural name"));
     }
 }

@@ -3,6 +3,7 @@
 mod center;
 mod cli;
 mod config;
+mod secrets;
 mod up;
 
 use std::process::ExitCode;

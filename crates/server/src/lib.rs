@@ -96,6 +96,11 @@ impl Server {
     }
 }
 
+/// What the store's keys of a resource begin with, for whoever treats some resources in a way of their own.
+pub fn store_prefix(group: &str, resource: &str) -> String {
+    format!("{}/", kinds::collection_name(group, resource))
+}
+
 /// A store that cannot do its work, as a client is told.
 pub fn unavailable(error: &store::Error) -> Status {
     match error {

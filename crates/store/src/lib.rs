@@ -4,6 +4,7 @@
 
 mod etcd;
 mod memory;
+mod sealed;
 mod sqlite;
 
 use std::{ops::Bound, pin::Pin};
@@ -14,6 +15,7 @@ use futures::Stream;
 
 pub use etcd::{EtcdOptions, EtcdStore, EtcdTls};
 pub use memory::MemoryStore;
+pub use sealed::{KeyFile, KeyStatus, Rotated, SealedStore, Sealing};
 pub use sqlite::{SqliteOptions, SqliteStore};
 
 /// Grows by one with every commit. All keys of one commit share it. 0 is before the first commit.
@@ -150,6 +152,12 @@ pub trait Store: Send + Sync + 'static {
     /// Makes watches of everything reach the newest revision soon, if need be by an empty batch: where others may raise
     /// the revision too, the newest one need not be a change of ours.
     async fn nudge(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Leaves nothing in files of what was replaced, deleted or compacted, as far as that is in the store's hands. Writes
+    /// may have to wait for it.
+    async fn scrub(&self) -> Result<(), Error> {
         Ok(())
     }
 

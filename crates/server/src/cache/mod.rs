@@ -58,10 +58,16 @@ impl Cache {
             start: AtomicU64::new(start),
         });
         cache.load_at(start).await?;
-        let feed = cache.store.watch(Range::all(), start).await?;
-        let following = Arc::downgrade(&cache);
-        tokio::spawn(follow(following, feed));
-        cache.catch_up(newest).await?;
+        let mut feed = cache.store.watch(Range::all(), start).await?;
+        // Here, and not yet in the background: what is wrong with the store's past is an error of this start.
+        while cache.revision() < newest {
+            match tokio::time::timeout(PATIENCE, feed.next()).await {
+                Ok(Some(batch)) => cache.apply(&batch?),
+                Ok(None) => return Err(store::Error::Closed),
+                Err(_) => cache.store.nudge().await?,
+            }
+        }
+        tokio::spawn(follow(Arc::downgrade(&cache), feed));
         Ok(cache)
     }
 

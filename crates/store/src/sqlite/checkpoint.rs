@@ -16,7 +16,11 @@ use std::{
 
 use rusqlite::Connection;
 
-use super::schema;
+use super::{
+    fault::{self, During},
+    schema,
+};
+use crate::Error;
 
 /// Pages in the WAL (of 4 KiB) from which on it is worth moving them.
 const WORTH: i32 = 2048;
@@ -63,6 +67,20 @@ impl Checkpoints {
             // One is already under way if this does not fit.
             let _ = self.start.try_send(());
         }
+    }
+
+    /// Moves everything and cuts the WAL to nothing.
+    pub(super) fn empty(&self, writer: &Connection) -> Result<(), Error> {
+        let failed = |error| fault::explain(&error, During::Write);
+        let busy = || writer.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
+        // Readers come and go; SQLite waits for each of them a while.
+        for _ in 0..5 {
+            if busy().map_err(failed)? == 0 {
+                self.pages.store(0, Ordering::Relaxed);
+                return Ok(());
+            }
+        }
+        Err(Error::Unavailable("the write-ahead log is still being read".into()))
     }
 
     /// The last one, when nothing is written any more.

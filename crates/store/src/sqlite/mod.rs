@@ -94,6 +94,11 @@ impl SqliteStore {
         Ok(Self { shared, jobs, writer: Mutex::new(Some(writer)) })
     }
 
+    /// Another process has this store open.
+    pub fn is_in_use(dir: &Path) -> bool {
+        schema::is_locked(dir)
+    }
+
     async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Job) -> Result<T, Error> {
         self.shared.check_open()?;
         let (reply, answer) = oneshot::channel();
@@ -154,6 +159,10 @@ impl Store for SqliteStore {
     async fn oldest(&self) -> Result<Revision, Error> {
         self.shared.check_open()?;
         Ok(self.shared.oldest.load(Ordering::Acquire))
+    }
+
+    async fn scrub(&self) -> Result<(), Error> {
+        self.ask(Job::Scrub).await
     }
 
     async fn close(&self) {

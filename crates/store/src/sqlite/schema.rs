@@ -138,6 +138,12 @@ fn lock(dir: &Path) -> Result<File, Error> {
     Ok(file)
 }
 
+/// Somebody holds the lock.
+pub(super) fn is_locked(dir: &Path) -> bool {
+    let file = OpenOptions::new().read(true).write(true).open(dir.join(LOCK));
+    file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+}
+
 fn cannot_use(dir: &Path, error: &io::Error) -> Error {
     Error::Unusable(format!(
         "cannot write in the data directory {}: {error}. Give this user the right to write there, or choose another directory",

@@ -27,6 +27,7 @@ pub(super) enum Job {
     /// The ops are sorted and name each key once.
     Commit(Commit, Reply<Outcome>),
     Compact(Revision, Reply<()>),
+    Scrub(Reply<()>),
     Stop,
 }
 
@@ -115,6 +116,7 @@ impl Writer {
         while !stop {
             let mut commits = Vec::new();
             let mut compacts = Vec::new();
+            let mut scrubs = Vec::new();
             let wait = if self.trim_is_due() { Duration::from_millis(2) } else { SAMPLE };
             let mut next = match self.waiting.pop_front() {
                 Some(job) => Ok(job),
@@ -126,6 +128,7 @@ impl Writer {
                 match next {
                     Ok(Job::Commit(commit, reply)) => commits.push((commit, reply)),
                     Ok(Job::Compact(revision, reply)) => compacts.push((revision, reply)),
+                    Ok(Job::Scrub(reply)) => scrubs.push(reply),
                     // Also when every sender is gone.
                     Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => stop = true,
                     Err(RecvTimeoutError::Timeout) => break,
@@ -139,6 +142,12 @@ impl Writer {
             for (revision, reply) in compacts {
                 // Nobody waits any more if this fails.
                 let _ = reply.send(self.compact(revision));
+            }
+            if !scrubs.is_empty() {
+                let scrubbed = self.scrub();
+                for reply in scrubs {
+                    let _ = reply.send(scrubbed.clone());
+                }
             }
             if idle {
                 self.trim_alone();
@@ -264,6 +273,15 @@ impl Writer {
             Ok(trimmed) => self.trimmed = trimmed,
             Err(error) => tracing::warn!(%error, "old history could not be trimmed; trying again later"),
         }
+    }
+
+    /// Trims all that is due, and writes the file anew so that no free page remembers what was there.
+    fn scrub(&mut self) -> Result<(), Error> {
+        while self.trim_is_due() {
+            self.trimmed = self.transaction(|writer| writer.trim(TRIM_IDLE))?;
+        }
+        self.db.execute_batch("VACUUM").map_err(|error| fault::explain(&error, During::Write))?;
+        self.checkpoints.empty(&self.db)
     }
 
     /// Takes away what the next rows up to the oldest kept revision have replaced, and deletions, which have been told.

@@ -7,7 +7,7 @@ mod suite;
 
 use std::{any::Any, sync::Arc};
 
-use selvedge_store::{MemoryStore, SqliteOptions, SqliteStore};
+use selvedge_store::{KeyFile, MemoryStore, SealedStore, Sealing, SqliteOptions, SqliteStore};
 
 /// A store, and what must live as long as it.
 type Made = (suite::Any, Box<dyn Any>);
@@ -19,6 +19,16 @@ async fn memory() -> Option<Made> {
 async fn sqlite() -> Option<Made> {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(dir.path(), SqliteOptions::default()).unwrap();
+    Some((Arc::new(store), Box::new(dir)))
+}
+
+/// Every value sealed, over the store that it usually lies over.
+async fn sealed() -> Option<Made> {
+    let dir = tempfile::tempdir().unwrap();
+    let inner = SqliteStore::open(&dir.path().join("store"), SqliteOptions::default()).unwrap();
+    let key_file = KeyFile::new(dir.path().join("secrets.key"));
+    let options = Sealing { key_file, prefixes: vec![String::new()], shared: false };
+    let store = SealedStore::open(Arc::new(inner), options).await.unwrap();
     Some((Arc::new(store), Box::new(dir)))
 }
 
@@ -48,7 +58,7 @@ macro_rules! contract {
     };
 }
 
-contract!(memory, sqlite, real_etcd => {
+contract!(memory, sqlite, sealed, real_etcd => {
     creates_updates_and_deletes,
     compares_all_or_nothing,
     a_commit_that_changes_nothing_takes_no_revision,
