@@ -40,17 +40,17 @@ fn only_lets_go(new: &Value, old: &Value) -> bool {
 }
 
 fn role(call: &Call, workspace: &Workspace, new: &Value, old: Option<&Value>) -> Result<()> {
-    let name = text(&new["metadata"]["name"]);
     let attributes = Attributes {
         verb: "escalate".into(),
         group: call.kind.group().into(),
         version: "*".into(),
         resource: call.kind.plural().into(),
         namespace: call.target.namespace.clone(),
-        name,
+        // As the path has it: whoever may escalate one role by name may change it so, but not create it.
+        name: call.target.name.clone(),
         ..Attributes::default()
     };
-    if workspace.authorize(&call.user, &attributes).allowed {
+    if workspace.allows(&call.user, &attributes) {
         return Ok(());
     }
     let gathers = |role: &Value| !role["aggregationRule"].is_null();
@@ -85,7 +85,7 @@ fn binding(call: &Call, workspace: &Workspace, new: &Value) -> Result<()> {
         name: role.clone(),
         ..Attributes::default()
     };
-    if workspace.authorize(&call.user, &attributes).allowed {
+    if workspace.allows(&call.user, &attributes) {
         return Ok(());
     }
     let rules = {

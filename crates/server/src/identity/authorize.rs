@@ -37,10 +37,19 @@ impl Decision {
 pub trait Authorizer {
     fn authorize(&self, user: &User, attributes: &Attributes) -> Decision;
 
+    /// Allowed, or why not: the same decision without the reason for what is allowed, which takes longer to write than to find.
+    fn verdict(&self, user: &User, attributes: &Attributes) -> Result<(), String> {
+        let decision = self.authorize(user, attributes);
+        if decision.allowed { Ok(()) } else { Err(decision.reason) }
+    }
+
+    fn allows(&self, user: &User, attributes: &Attributes) -> bool {
+        self.verdict(user, attributes).is_ok()
+    }
+
     /// Allowed, or the Status that says that it is not.
     fn check(&self, user: &User, attributes: &Attributes) -> Result<(), Status> {
-        let decision = self.authorize(user, attributes);
-        if decision.allowed { Ok(()) } else { Err(forbidden(user, attributes, &decision.reason)) }
+        self.verdict(user, attributes).map_err(|reason| forbidden(user, attributes, &reason))
     }
 }
 
