@@ -46,6 +46,11 @@ impl Roles {
         Self { below: Some(below), ..Self::default() }
     }
 
+    /// Nothing is here but what lies below.
+    pub fn is_empty(&self) -> bool {
+        self.scopes.is_empty() && self.table.is_empty()
+    }
+
     /// A role (or, in the empty namespace, a ClusterRole) is now this, or gone.
     pub fn set_role(&mut self, namespace: &str, name: &str, role: Option<&Value>) {
         let below = self.below.as_ref().and_then(|below| below.table.own(namespace, name)).cloned();

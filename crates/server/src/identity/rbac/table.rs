@@ -43,6 +43,10 @@ impl Default for Table {
 }
 
 impl Table {
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
     fn find(&self, namespace: &str, name: &str) -> Option<RoleId> {
         self.ids.get(namespace)?.get(name).copied()
     }
