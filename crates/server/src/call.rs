@@ -11,6 +11,7 @@ use http::HeaderMap;
 
 use crate::{
     Server,
+    admission::Notes,
     cache::Snapshot,
     identity::User,
     kinds::Kind,
@@ -31,6 +32,7 @@ pub struct Call {
     pub body: Bytes,
     /// Told to the client in Warning headers.
     pub warnings: Mutex<Vec<String>>,
+    pub notes: Notes,
 }
 
 impl Call {

@@ -122,6 +122,7 @@ impl Server {
             user,
             body,
             warnings: Mutex::default(),
+            notes: Default::default(),
         };
         for warning in deprecations(&call.kind) {
             call.warn(warning);

@@ -71,6 +71,7 @@ impl Internal {
             user: User { name: "system:apiserver".into(), groups: vec!["system:masters".into()], ..User::default() },
             body: Bytes::new(),
             warnings: Default::default(),
+            notes: Default::default(),
         }
     }
 

@@ -26,6 +26,7 @@ mod respond;
 mod subresources;
 mod types;
 mod verbs;
+mod webhooks;
 mod yaml;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
@@ -57,6 +58,7 @@ pub struct Server {
     pub kinds: Arc<Kinds>,
     pub identity: identity::Identity,
     pub authorization: Arc<authorize::Authorization>,
+    pub admission: Arc<admission::Registry>,
     /// Writers where quotas count take turns.
     pub turns: admission::quota::Turns,
     pub inflight: limits::Inflight,

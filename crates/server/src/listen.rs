@@ -15,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{
     Error, Options, Server,
+    admission::Registry,
     authorize::Authorization,
     cache::Cache,
     controllers::{self, Controllers},
@@ -48,7 +49,9 @@ pub async fn start(options: Options) -> Result<Running, Error> {
     let kinds = Arc::new(Kinds::default());
     let controllers = Controllers::new();
     let authorization = Arc::new(Authorization::default());
-    let observers = vec![kinds.clone().observer(), authorization.observer(), controllers.observer()];
+    let admission = Arc::new(Registry::default());
+    let observers =
+        vec![kinds.clone().observer(), authorization.observer(), admission.observer(), controllers.observer()];
     let cache = Cache::load(options.store.clone(), observers).await?;
     let (stop, shutdown) = watch::channel(false);
     let server = Arc::new(Server {
@@ -56,6 +59,7 @@ pub async fn start(options: Options) -> Result<Running, Error> {
         kinds,
         identity,
         authorization,
+        admission,
         turns: Default::default(),
         inflight: Inflight::new(&options.limits),
         openapi: Documents::default(),

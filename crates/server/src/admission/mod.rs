@@ -1,13 +1,22 @@
 //! What stands between a well-formed write and the store: namespaces, service accounts, limits, quotas, allocation.
 //!
-//! The order is upstream's: [`create`] and [`update`] complete an object, [`allocate`] and [`reallocate`] give it what it
-//! needs, and once it is found valid, [`judge`] holds it against what else there is.
+//! The order is upstream's: [`create`] and [`update`] complete an object and let webhooks change it, [`allocate`] and
+//! [`reallocate`] give it what it needs, and once it is found valid, [`validate`] asks the webhooks that judge and [`judge`]
+//! holds it against what else there is.
 
+mod authorizer;
 mod certificates;
+mod expressions;
+mod hooks;
+mod matching;
 mod nodes;
+mod notes;
 mod objects;
 mod pods;
+mod question;
 pub mod quota;
+mod registry;
+mod review;
 mod roles;
 mod services;
 #[cfg(test)]
@@ -25,6 +34,10 @@ use crate::{call::Call, verbs::write::Beside};
 
 use nodes::Write;
 pub use nodes::{restrict_eviction, restrict_token};
+pub use notes::Notes;
+pub use question::Operation;
+pub use registry::Registry;
+pub use review::{review, validate};
 
 /// Objects live only in namespaces that exist and are not being taken down. What is answered must still hold when the object
 /// is committed, so that nothing is ever left behind in a namespace that has gone.
@@ -50,8 +63,27 @@ pub fn namespace(call: &Call, value: &Value) -> Result<Option<Compare>> {
     Err(Status::forbidden(call.kind.group(), call.kind.plural(), name, &why).with_causes(vec![cause]))
 }
 
-/// Completes a new object.
+/// Completes a new object, and lets webhooks change it.
 pub async fn create(call: &Call, value: &mut Value) -> Result<()> {
+    complete(call, value, None).await?;
+    review::mutate(call, Operation::Create, value, None).await
+}
+
+/// The same for a change.
+pub async fn update(call: &Call, new: &mut Value, old: &Value) -> Result<()> {
+    complete(call, new, Some(old)).await?;
+    review::mutate(call, Operation::Update, new, Some(old)).await
+}
+
+/// The server's own part of it, which may be done twice.
+async fn complete(call: &Call, value: &mut Value, old: Option<&Value>) -> Result<()> {
+    match old {
+        None => complete_new(call, value).await,
+        Some(old) => complete_change(call, value, old),
+    }
+}
+
+async fn complete_new(call: &Call, value: &mut Value) -> Result<()> {
     nodes::restrict(call, Write::Create(value))?;
     match &*call.kind.collection {
         "core/pods" => pods::create(call, value).await,
@@ -64,8 +96,7 @@ pub async fn create(call: &Call, value: &mut Value) -> Result<()> {
     }
 }
 
-/// Completes and judges a change.
-pub fn update(call: &Call, new: &mut Value, old: &Value) -> Result<()> {
+fn complete_change(call: &Call, new: &mut Value, old: &Value) -> Result<()> {
     nodes::restrict(call, Write::Update { new, old })?;
     match &*call.kind.collection {
         "core/pods" => {
@@ -78,14 +109,14 @@ pub fn update(call: &Call, new: &mut Value, old: &Value) -> Result<()> {
     }
 }
 
-/// Judges a deletion.
-pub fn delete(call: &Call, value: &Value) -> Result<()> {
+/// Judges a deletion. `value` is what is stored, `options` how it shall go.
+pub async fn delete(call: &Call, value: &Value, options: impl FnOnce() -> Value) -> Result<()> {
     nodes::restrict(call, Write::Delete(value))?;
     let name = value["metadata"]["name"].as_str().unwrap_or_default();
     if &*call.kind.collection == "core/namespaces" && matches!(name, "default" | "kube-system" | "kube-public") {
         return Err(Status::forbidden("", "namespaces", name, "this namespace may not be deleted"));
     }
-    Ok(())
+    review::delete(call, value, options).await
 }
 
 /// Addresses and ports for a new object, taken in the same commit.

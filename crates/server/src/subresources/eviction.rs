@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::binding::on_pod;
 use crate::{
+    admission,
     call::Call,
     reply::Reply,
     verbs::{
@@ -17,12 +18,13 @@ use crate::{
 };
 
 pub async fn evict(call: &Call) -> Result<Reply> {
-    let eviction = write::receive_as(call, "policy/v1", "Eviction")?.value;
-    let name = eviction["metadata"]["name"].as_str().unwrap_or_default();
-    if name != call.target.name {
+    let mut eviction = write::receive_as(call, "policy/v1", "Eviction")?.value;
+    let name = call.target.name.as_str();
+    if eviction["metadata"]["name"].as_str().unwrap_or_default() != name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
     let pods = on_pod(call, name, "")?;
+    admission::review(call, admission::Operation::Create, &mut eviction, None).await?;
     let pod = pods.get().ok_or_else(|| pods.not_found())?.value();
     crate::admission::restrict_eviction(call, &pod)?;
     let options = Options::from_value(&eviction["deleteOptions"])?;

@@ -4,12 +4,13 @@ use std::sync::PoisonError;
 
 use api::status::{Result, Status};
 
-use crate::{call::Call, clock, identity::reviews, reply::Reply, verbs::write};
+use crate::{admission, call::Call, clock, identity::reviews, reply::Reply, verbs::write};
 
 pub async fn review(call: &Call) -> Result<Reply> {
     call.check_write_options("CreateOptions")?;
     let received = write::receive(call)?;
-    let review = write::admit_as(call, received)?;
+    let mut review = write::admit_as(call, received)?;
+    admission::review(call, admission::Operation::Create, &mut review, None).await?;
     let server = &call.server;
     let authorizer = server.authorization.in_workspace(&call.cluster);
     let value = match call.kind.name() {

@@ -9,6 +9,7 @@ use api::{
 use serde_json::Value;
 
 use crate::{
+    admission,
     call::Call,
     clock,
     kinds::Kind,
@@ -20,6 +21,9 @@ use crate::{
     types,
     verbs::{get, patch, update, write},
 };
+
+/// How often a change is tried on top of others' changes.
+const TRIES: usize = 30;
 
 pub async fn run(call: &Call, verb: Verb) -> Result<Reply> {
     match verb {
@@ -83,8 +87,9 @@ async fn change(call: &Call, make: impl Fn(&Value, &Context<'_>) -> Result<(Valu
     let paths = replicas_paths(&call.kind);
     let paths: Vec<(&str, Option<&[&str]>)> =
         paths.iter().map(|(version, path)| (version.as_str(), path.as_ref().map(Vec::as_slice))).collect();
-    let object = update::change_as(call, false, |old| {
-        let mut value = current(call, old)?;
+    for _ in 0..TRIES {
+        let old = call.get().ok_or_else(|| call.not_found())?;
+        let mut value = current(call, &old)?;
         let owners = value["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
         let mut before = read_for_write(call, &value)?;
         before["metadata"]["managedFields"] = api::apply::scale_entries(&owners, &paths).into();
@@ -100,6 +105,7 @@ async fn change(call: &Call, make: impl Fn(&Value, &Context<'_>) -> Result<(Valu
         if !tracked {
             api::apply::track_update(&ctx, Some(&before), &mut scale);
         }
+        admission::review(call, admission::Operation::Update, &mut scale, Some(&before)).await?;
         match call.kind.custom.as_ref().and_then(|c| c.version()) {
             Some(version) => version.scale_set(&mut value, &scale)?,
             None => strategy::scale::set(&call.kind.resource, &mut value, &scale),
@@ -108,10 +114,11 @@ async fn change(call: &Call, make: impl Fn(&Value, &Context<'_>) -> Result<(Valu
         if let Some(owners) = api::apply::parent_entries(&owners, &scale_owners, &call.kind.api_version, &paths) {
             value["metadata"]["managedFields"] = owners.into();
         }
-        Ok(value)
-    })
-    .await?;
-    Ok(Reply::Value { code: 200, value: read(call, &object)? })
+        if let Some(object) = update::replace(call, &old, value, false).await? {
+            return Ok(Reply::Value { code: 200, value: read(call, &object)? });
+        }
+    }
+    Err(Status::modified(call.kind.group(), call.kind.plural(), &call.target.name))
 }
 
 /// Where each version of the kind keeps its replicas.

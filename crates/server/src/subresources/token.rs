@@ -4,6 +4,7 @@ use api::status::Result;
 use serde_json::Value;
 
 use crate::{
+    admission,
     call::Call,
     clock,
     identity::token_request::{self, Objects},
@@ -19,7 +20,8 @@ pub async fn request(call: &Call) -> Result<Reply> {
         api::decode::conform(api::schema::builtin(), ty, &mut request).map_err(api::status::Status::bad_request)?;
     }
     api::defaults::apply("authentication.k8s.io", "v1", "TokenRequest", &mut request);
-    crate::admission::restrict_token(call, &request)?;
+    admission::restrict_token(call, &request)?;
+    admission::review(call, admission::Operation::Create, &mut request, None).await?;
     let (namespace, name) = (&call.target.namespace, &call.target.name);
     let tokens = call.server.identity.tokens();
     let objects = InWorkspace(call);

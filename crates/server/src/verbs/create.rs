@@ -58,6 +58,16 @@ pub fn metadata(value: &mut Value) -> &mut serde_json::Map<String, Value> {
     }
 }
 
+/// Nobody but the server says these.
+fn forget_what_is_ours(value: &mut Value) {
+    let metadata = metadata(value);
+    for field in
+        ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "uid", "creationTimestamp"]
+    {
+        metadata.remove(field);
+    }
+}
+
 /// Everything behind decoding: admission, preparation, validation, commit. Also how an update creates.
 pub async fn insert(call: &Call, mut value: Value) -> Result<Arc<Object>> {
     write::track(call, None, &mut value);
@@ -66,18 +76,18 @@ pub async fn insert(call: &Call, mut value: Value) -> Result<Arc<Object>> {
 
 /// The same for an object whose managedFields are already right, as apply leaves them.
 pub async fn insert_tracked(call: &Call, mut value: Value) -> Result<Arc<Object>> {
+    forget_what_is_ours(&mut value);
+    let mut home = admission::namespace(call, &value)?;
+    admission::create(call, &mut value).await?;
+    place(call, &mut value)?;
+    forget_what_is_ours(&mut value);
     let generate = {
         let metadata = metadata(&mut value);
-        for field in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "uid"] {
-            metadata.remove(field);
-        }
         metadata.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
         metadata.insert("creationTimestamp".into(), clock::now().into());
         let text = |field: &str| metadata.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
         Some(text("generateName")).filter(|base| text("name").is_empty() && !base.is_empty())
     };
-    let mut home = admission::namespace(call, &value)?;
-    admission::create(call, &mut value).await?;
     let now = clock::now();
     let stored_kind = write::stored_kind(call);
     if let Some(custom) = &call.kind.custom {
@@ -100,6 +110,7 @@ pub async fn insert_tracked(call: &Call, mut value: Value) -> Result<Arc<Object>
         let mut beside = admission::allocate(call, &mut final_value)?;
         beside.compares.extend(home.take());
         write::validate_create(&stored_kind, &final_value)?;
+        admission::validate(call, &final_value, None).await?;
         admission::judge(call, &final_value, None, &mut beside).await?;
         write::warn_about(call, &final_value, None);
         if call.kind.custom.is_some() {

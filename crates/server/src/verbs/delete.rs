@@ -84,7 +84,7 @@ pub async fn remove(call: &Call, key: &str, name: &str, options: &Options) -> Re
             .ok_or_else(|| Status::not_found(kind.group(), kind.plural(), name))?;
         let value = old.value();
         options.check(call, name, &value)?;
-        admission::delete(call, &value)?;
+        admission::delete(call, &value, || options.to_value(call)).await?;
         let mut new = value.clone();
         let pending = mark(call, &mut new, options);
         let hurried =
@@ -299,6 +299,26 @@ impl Options {
             propagation,
             dry_run: runs.contains(&"All"),
         })
+    }
+
+    /// The DeleteOptions object that they are.
+    fn to_value(&self, call: &Call) -> Value {
+        let mut value = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"});
+        for (field, given) in [("uid", &self.uid), ("resourceVersion", &self.version)] {
+            if let Some(given) = given {
+                value["preconditions"][field] = given.as_str().into();
+            }
+        }
+        if let Some(grace) = self.grace {
+            value["gracePeriodSeconds"] = grace.into();
+        }
+        if let Some(propagation) = &self.propagation {
+            value["propagationPolicy"] = propagation.as_str().into();
+        }
+        if self.dry_run || call.dry_run() {
+            value["dryRun"] = json!(["All"]);
+        }
+        value
     }
 
     pub fn is_dry_run(&self) -> bool {

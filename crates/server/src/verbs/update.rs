@@ -136,13 +136,15 @@ pub async fn replace(call: &Call, old: &Arc<Object>, mut new: Value, tracked: bo
     if tracked {
         write::track(call, Some(&old_value), &mut new);
     }
-    admission::update(call, &mut new, &old_value)?;
+    admission::update(call, &mut new, &old_value).await?;
+    keep_identity(&mut new, &old_value);
     let mut beside = write::Beside::default();
     if let Some(custom) = &kind.custom {
         // Custom objects are judged in the version of the request.
         let has_status = custom.version().is_some_and(|v| v.subresources.status);
         strategy::prepare_update_custom(has_status, subresource, &mut new, &old_value);
         write::validate_update(kind, subresource, &new, &old_value)?;
+        admission::validate(call, &new, Some(&old_value)).await?;
         write::warn_about(call, &new, Some(&old_value));
         write::to_stored(kind, &mut new)?;
     } else {
@@ -164,6 +166,7 @@ pub async fn replace(call: &Call, old: &Arc<Object>, mut new: Value, tracked: bo
         }
         beside = admission::reallocate(call, &mut new, &old_stored)?;
         write::validate_update(&stored_kind, subresource, &new, &old_stored)?;
+        admission::validate(call, &new, Some(&old_stored)).await?;
         write::warn_about(call, &new, Some(&old_stored));
     }
     if api::apply::keep_times(&old_stored, &mut new) || is_same(&old_stored, &new) {

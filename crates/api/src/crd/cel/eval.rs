@@ -8,13 +8,18 @@ use kube_cel::cel::Value;
 use kube_cel::cel::objects::{Key, Map, OptionalValue};
 
 use super::syntax::{Expr, Kind, Macro, MacroName};
-use super::{Failure, call, functions};
+use super::{Failure, Host, call, functions};
 
 type Evaluated = Result<Value, Failure>;
 
 /// Evaluates, and answers what it cost.
-pub(crate) fn evaluate(expr: &Expr, variables: &[(&str, Value)], limit: u64) -> (Evaluated, u64) {
-    let mut evaluator = Evaluator { left: limit };
+pub(crate) fn evaluate(
+    expr: &Expr,
+    variables: &[(&str, Value)],
+    host: Option<&dyn Host>,
+    limit: u64,
+) -> (Evaluated, u64) {
+    let mut evaluator = Evaluator { left: limit, host };
     // Variables are few; each becomes a scope around the next.
     let result = evaluator.with_all(variables, expr, None);
     (result, limit - evaluator.left)
@@ -32,8 +37,9 @@ impl Scope<'_> {
     }
 }
 
-pub(crate) struct Evaluator {
+pub(crate) struct Evaluator<'h> {
     left: u64,
+    host: Option<&'h dyn Host>,
 }
 
 fn error<T>(text: impl Into<String>) -> Result<T, Failure> {
@@ -62,7 +68,7 @@ pub(crate) fn list(items: Vec<Value>) -> Value {
     Value::List(Arc::new(items))
 }
 
-impl Evaluator {
+impl Evaluator<'_> {
     fn with_all(&mut self, variables: &[(&str, Value)], expr: &Expr, outer: Option<&Scope<'_>>) -> Evaluated {
         match variables.split_first() {
             None => self.eval(expr, outer),
@@ -99,10 +105,16 @@ impl Evaluator {
                 None => error(format!("no such attribute(s): {name}")),
             },
             Kind::Select { of, field, optional } => {
+                if let Some(made) = self.member(of, field, scope) {
+                    return if *optional { made.map(some) } else { made };
+                }
                 let of = self.eval(of, scope)?;
                 select(&of, field, *optional)
             }
             Kind::Has { of, field } => {
+                if let Some(made) = self.member(of, field, scope) {
+                    return made.map(|_| Value::Bool(true));
+                }
                 let of = self.eval(of, scope)?;
                 let of = match super::eval::optional(&of) {
                     Some(Some(inner)) => inner,
@@ -159,6 +171,15 @@ impl Evaluator {
         }
     }
 
+    /// A member that the host makes when it is read.
+    fn member(&mut self, of: &Expr, field: &str, scope: Option<&Scope<'_>>) -> Option<Evaluated> {
+        let (Some(host), Kind::Ident(name)) = (self.host, &of.kind) else { return None };
+        if scope.is_some_and(|s| s.find(name).is_some()) {
+            return None;
+        }
+        host.member(name, field, &mut self.left)
+    }
+
     /// `&&` and `||`: either side alone may decide, whatever is wrong with the other.
     fn logic(&mut self, a: &Expr, b: &Expr, scope: Option<&Scope<'_>>, decides: bool) -> Evaluated {
         let left = self.eval(a, scope);
@@ -186,6 +207,11 @@ impl Evaluator {
         };
         let args = args.iter().map(|arg| self.eval(arg, scope)).collect::<Result<Vec<_>, _>>()?;
         self.charge(functions::cost(name, receiver.as_ref(), &args))?;
+        if let (Some(host), Some(receiver)) = (self.host, &receiver)
+            && let Some(answer) = host.method(receiver, name, &args, &mut self.left)
+        {
+            return answer;
+        }
         match (prefix, receiver) {
             (Some(prefix), _) => functions::qualified(prefix, name, &args),
             (None, Some(receiver)) => functions::method(name, &receiver, &args),

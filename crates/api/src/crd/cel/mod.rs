@@ -20,6 +20,7 @@ pub(crate) mod value;
 mod tests;
 
 pub use kube_cel::cel::Value;
+pub use kube_cel::cel::objects::Key;
 
 pub use check::Environment;
 pub use types::{Object, Type};
@@ -103,11 +104,40 @@ impl Expression {
 
     /// Evaluates with these variables; what it costs is taken off `budget`.
     pub fn evaluate(&self, variables: &[(&str, Value)], budget: &mut u64) -> Result<Value, Failure> {
+        self.run(variables, None, budget)
+    }
+
+    /// The same with what only a host knows.
+    pub fn evaluate_at(
+        &self,
+        variables: &[(&str, Value)],
+        host: &dyn Host,
+        budget: &mut u64,
+    ) -> Result<Value, Failure> {
+        self.run(variables, Some(host), budget)
+    }
+
+    fn run(&self, variables: &[(&str, Value)], host: Option<&dyn Host>, budget: &mut u64) -> Result<Value, Failure> {
         let limit = (*budget).min(COST_OF_ONE);
-        let (result, cost) = eval::evaluate(&self.expr, variables, limit);
+        let (result, cost) = eval::evaluate(&self.expr, variables, host, limit);
         *budget -= cost.min(*budget);
         result
     }
+}
+
+/// Whoever evaluates an expression may know more than values: what is made only when it is read, and methods of its own.
+/// `None` means that it is not the host's; costs are taken off `left`.
+pub trait Host {
+    /// `of.name`, where `of` is no variable.
+    fn member(&self, of: &str, name: &str, left: &mut u64) -> Option<Result<Value, Failure>>;
+
+    /// `of.name(args)`.
+    fn method(&self, of: &Value, name: &str, args: &[Value], left: &mut u64) -> Option<Result<Value, Failure>>;
+}
+
+/// A JSON value as expressions without a schema see it.
+pub fn from_json(json: &serde_json::Value) -> Value {
+    value::untyped(json)
 }
 
 /// The words of upstream's own grammar, which the crate shares, for a text that is no expression.

@@ -1,0 +1,72 @@
+//! The webhooks of every workspace, compiled as their configurations change. A workspace without any costs one look.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use super::hooks::Hook;
+use crate::cache::{Change, ChangeKind, Observer};
+
+const GROUP: &str = "admissionregistration.k8s.io/";
+
+/// In the order in which they are asked: by the configuration's name, then as it lists them.
+type Hooks = BTreeMap<Box<str>, Vec<Arc<Hook>>>;
+
+#[derive(Clone, Default)]
+pub struct Workspace {
+    pub mutating: Hooks,
+    pub validating: Hooks,
+}
+
+impl Workspace {
+    fn is_empty(&self) -> bool {
+        self.mutating.is_empty() && self.validating.is_empty()
+    }
+}
+
+#[derive(Default)]
+pub struct Registry {
+    workspaces: RwLock<HashMap<Box<str>, Arc<Workspace>>>,
+}
+
+impl Registry {
+    /// What was configured in a workspace; nothing for most.
+    pub fn of(&self, cluster: &str) -> Option<Arc<Workspace>> {
+        self.workspaces.read().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned()
+    }
+
+    pub fn observer(self: &Arc<Self>) -> Observer {
+        let registry = self.clone();
+        Box::new(move |collection: &str, change: &Arc<Change>| {
+            if let Some(resource) = collection.strip_prefix(GROUP) {
+                registry.observe(resource, change);
+            }
+        })
+    }
+
+    fn observe(&self, resource: &str, change: &Change) {
+        let object = &change.object;
+        let value = (change.kind != ChangeKind::Deleted).then(|| object.value());
+        let mut workspaces = self.workspaces.write().unwrap_or_else(PoisonError::into_inner);
+        let mut workspace = workspaces.get(object.cluster()).map(|known| (**known).clone()).unwrap_or_default();
+        let hooks = match resource {
+            "mutatingwebhookconfigurations" => &mut workspace.mutating,
+            "validatingwebhookconfigurations" => &mut workspace.validating,
+            _ => return,
+        };
+        match value {
+            Some(value) => {
+                hooks.insert(object.name().into(), Hook::all(object.cluster(), &value));
+            }
+            None => {
+                hooks.remove(object.name());
+            }
+        }
+        if workspace.is_empty() {
+            workspaces.remove(object.cluster());
+        } else {
+            workspaces.insert(object.cluster().into(), Arc::new(workspace));
+        }
+    }
+}
