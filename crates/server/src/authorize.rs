@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, LazyLock, PoisonError, RwLock},
 };
 
 use api::{selector::FieldSelector, status::Result};
@@ -12,11 +12,15 @@ use crate::{
     Server,
     cache::{Cache, Change, ChangeKind, Observer},
     identity::{
-        Attributes, Authorizer, Bound, Decision, Found, Lookup, User, impersonate, node_authorizer,
+        Attributes, Authorizer, Bound, Decision, Found, Lookup, User,
+        authenticate::MASTERS,
+        impersonate, node_authorizer,
         nodes::{self, Nodes},
+        policy,
         rbac::Roles,
     },
-    request::{Query, Target, Verb},
+    request::{Query, ROOT, Target, Verb},
+    workspaces::{self, wildcard::EVERYWHERE},
 };
 
 /// What everybody may read.
@@ -42,13 +46,18 @@ impl Authorization {
         let Some(resource) = collection.strip_prefix("rbac.authorization.k8s.io/") else { return };
         let object = &change.object;
         let value = (change.kind != ChangeKind::Deleted).then(|| object.value());
-        let mut workspaces = self.roles.write().unwrap_or_else(PoisonError::into_inner);
-        let roles = workspaces.entry(object.cluster().into()).or_default().clone();
-        drop(workspaces);
-        let mut roles = roles.write().unwrap_or_else(PoisonError::into_inner);
+        let of_workspace = {
+            let mut all = self.roles.write().unwrap_or_else(PoisonError::into_inner);
+            all.entry(object.cluster().into()).or_insert_with(|| first_roles(object.cluster())).clone()
+        };
+        let mut roles = of_workspace.write().unwrap_or_else(PoisonError::into_inner);
         match resource {
             "roles" | "clusterroles" => roles.set_role(object.namespace(), object.name(), value.as_ref()),
             _ => roles.set_binding(object.namespace(), object.name(), value.as_ref()),
+        }
+        if roles.is_empty() {
+            drop(roles);
+            self.roles.write().unwrap_or_else(PoisonError::into_inner).remove(object.cluster());
         }
     }
 
@@ -69,15 +78,26 @@ impl Authorization {
         nodes.set(collection, object.namespace(), object.name(), value.as_ref());
     }
 
-    /// The roles of a workspace; one that nobody has made has none, and asking for it leaves no trace.
+    /// The roles of a workspace; one without any has those that all workspaces share. Nothing is kept for who only asks.
     pub fn roles(&self, cluster: &str) -> Arc<RwLock<Roles>> {
-        self.roles.read().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned().unwrap_or_default()
+        let roles = self.roles.read().unwrap_or_else(PoisonError::into_inner);
+        roles.get(cluster).unwrap_or_else(|| &NONE).clone()
     }
 
-    /// The authorizer of one workspace.
+    /// The authorizer of one workspace. It takes users to be those of the workspace; [`Server::authorize`] does not.
     pub fn in_workspace(&self, cluster: &str) -> Workspace {
         Workspace { roles: self.roles(cluster), nodes: self.nodes.clone(), cluster: cluster.to_owned() }
     }
+}
+
+/// What holds in every workspace but `root`, which has upstream's defaults as objects that can be changed.
+static SHARED: LazyLock<Arc<Roles>> = LazyLock::new(|| Arc::new(policy::shared()));
+/// The roles of a workspace that has none.
+static NONE: LazyLock<Arc<RwLock<Roles>>> = LazyLock::new(|| Arc::new(RwLock::new(Roles::over(SHARED.clone()))));
+
+fn first_roles(cluster: &str) -> Arc<RwLock<Roles>> {
+    let roles = if cluster == ROOT { Roles::default() } else { Roles::over(SHARED.clone()) };
+    Arc::new(RwLock::new(roles))
 }
 
 pub struct Workspace {
@@ -100,6 +120,14 @@ impl Workspace {
 
 impl Authorizer for Workspace {
     fn authorize(&self, user: &User, attributes: &Attributes) -> Decision {
+        if workspaces::is_confined_elsewhere(user, &self.cluster) {
+            return Decision::default();
+        }
+        if self.cluster == EVERYWHERE {
+            let reads = matches!(attributes.verb.as_str(), "list" | "watch") || !attributes.path.is_empty();
+            let may = user.is_in(MASTERS) || user.is_in(workspaces::CONTROLLERS) && reads;
+            return if may { Decision::allowed("") } else { Decision::default() };
+        }
         if !attributes.path.is_empty() && everybody_may(user, &attributes.verb, &attributes.path) {
             return Decision::allowed("");
         }
@@ -139,16 +167,19 @@ fn everybody_may(user: &User, verb: &str, path: &str) -> bool {
 impl Server {
     /// The user that a request is made as: the sender, or whom the sender may impersonate.
     pub fn act_as(&self, sender: User, headers: &HeaderMap, cluster: &str, attributes: &Attributes) -> Result<User> {
-        match impersonate::wanted(headers)? {
-            None => Ok(sender),
-            Some(wanted) => {
-                impersonate::become_user(&sender, &wanted, attributes, &self.authorization.in_workspace(cluster))
-            }
-        }
+        let sender = workspaces::seen_from(&sender, cluster).into_owned();
+        self.enter(&sender, cluster)?;
+        let Some(wanted) = impersonate::wanted(headers)? else { return Ok(sender) };
+        let here = self.authorization.in_workspace(cluster);
+        let mut user = impersonate::become_user(&sender, &wanted, attributes, &here)?;
+        workspaces::confine(&mut user, &sender, cluster);
+        self.enter(&user, cluster)?;
+        Ok(user)
     }
 
+    /// May a user, of whichever workspace, do that in this one? Accounts of others are not its own of that name.
     pub fn authorize(&self, user: &User, cluster: &str, attributes: &Attributes) -> Result<()> {
-        self.authorization.in_workspace(cluster).check(user, attributes)
+        self.authorization.in_workspace(cluster).check(&workspaces::seen_from(user, cluster), attributes)
     }
 }
 

@@ -18,6 +18,7 @@ use crate::{
     reply::Reply,
     request::{Path, Query, Route, Target, Verb},
     respond, subresources, verbs,
+    workspaces::wildcard::EVERYWHERE,
 };
 
 impl Server {
@@ -159,6 +160,10 @@ impl Server {
 }
 
 async fn run(call: &Call, verb: Verb) -> Result<Reply> {
+    if call.cluster == EVERYWHERE && (!matches!(verb, Verb::List | Verb::Watch) || !call.target.subresource.is_empty())
+    {
+        return Err(Status::bad_request("across workspaces one can only list and watch"));
+    }
     if !call.target.subresource.is_empty() {
         return subresources::run(call, verb).await;
     }
@@ -202,9 +207,6 @@ fn check_scope(call: &Call, verb: Verb) -> Result<()> {
         Verb::Create if named => Err(Status::method_not_allowed()),
         Verb::Update | Verb::Patch if !named => Err(Status::method_not_allowed()),
         Verb::Create | Verb::DeleteCollection if across => Err(Status::method_not_allowed()),
-        _ if call.cluster == "*" && !matches!(verb, Verb::List | Verb::Watch) => {
-            Err(Status::bad_request("across workspaces one can only list and watch"))
-        }
         _ => Ok(()),
     }
 }

@@ -27,6 +27,9 @@ use crate::{
     },
 };
 
+/// As whom the server writes.
+pub const NAME: &str = "system:apiserver";
+
 /// A controller's hand in one workspace.
 #[derive(Clone)]
 pub struct Internal {
@@ -68,7 +71,7 @@ impl Internal {
             query: Query::default(),
             accept: Accept::JSON,
             headers,
-            user: User { name: "system:apiserver".into(), groups: vec!["system:masters".into()], ..User::default() },
+            user: User { name: NAME.into(), groups: vec!["system:masters".into()], ..User::default() },
             body: Bytes::new(),
             warnings: Default::default(),
             notes: Default::default(),

@@ -27,6 +27,7 @@ mod subresources;
 mod types;
 mod verbs;
 mod webhooks;
+pub mod workspaces;
 mod yaml;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
@@ -59,6 +60,7 @@ pub struct Server {
     pub identity: identity::Identity,
     pub authorization: Arc<authorize::Authorization>,
     pub admission: Arc<admission::Registry>,
+    pub workspaces: Arc<workspaces::Workspaces>,
     /// Writers where quotas count take turns.
     pub turns: admission::quota::Turns,
     pub inflight: limits::Inflight,

@@ -24,6 +24,7 @@ use crate::{
     limits::Inflight,
     metrics::Metrics,
     openapi::Documents,
+    workspaces::Workspaces,
 };
 
 /// A client has this long to shake hands, and to send its headers.
@@ -50,8 +51,14 @@ pub async fn start(options: Options) -> Result<Running, Error> {
     let controllers = Controllers::new();
     let authorization = Arc::new(Authorization::default());
     let admission = Arc::new(Registry::default());
-    let observers =
-        vec![kinds.clone().observer(), authorization.observer(), admission.observer(), controllers.observer()];
+    let workspaces = Arc::new(Workspaces::default());
+    let observers = vec![
+        kinds.clone().observer(),
+        authorization.observer(),
+        admission.observer(),
+        workspaces.observer(),
+        controllers.observer(),
+    ];
     let cache = Cache::load(options.store.clone(), observers).await?;
     let (stop, shutdown) = watch::channel(false);
     let server = Arc::new(Server {
@@ -60,6 +67,7 @@ pub async fn start(options: Options) -> Result<Running, Error> {
         identity,
         authorization,
         admission,
+        workspaces,
         turns: Default::default(),
         inflight: Inflight::new(&options.limits),
         openapi: Documents::default(),

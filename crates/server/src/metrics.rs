@@ -77,6 +77,7 @@ impl Metrics {
             let count = server.cache.collection(&name).count();
             let _ = writeln!(out, "apiserver_storage_objects{{resource=\"{name}\"}} {count}");
         }
+        server.workspaces.metrics(&mut out);
         let _ = writeln!(
             out,
             "# HELP selvedge_revision The newest revision that readers see.\n# TYPE selvedge_revision gauge\nselvedge_revision {}",

@@ -77,12 +77,15 @@ impl Documents {
     }
 
     fn document(&self, server: &Server, cluster: &str, name: &str, make: impl Fn(&[Arc<Kind>]) -> Vec<u8>) -> Bytes {
-        let generation = server.kinds.workspace(cluster).map_or(0, |w| w.generation);
+        let kinds = server.kinds.all(cluster);
+        // Workspaces without kinds of their own share the documents.
+        let workspace = server.kinds.workspace(cluster);
+        let (cluster, generation) = workspace.map_or(("", 0), |w| (cluster, w.generation));
         let key = (cluster.to_owned(), generation, name.to_owned());
         if let Some(found) = self.made.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return found.clone();
         }
-        let body = Bytes::from(make(&server.kinds.all(cluster)));
+        let body = Bytes::from(make(&kinds));
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         made.retain(|(c, g, _), _| c != cluster || *g == generation);
         made.insert(key, body.clone());

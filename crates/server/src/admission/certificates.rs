@@ -14,6 +14,15 @@ const MASTERS: &str = "system:masters";
 
 /// Nobody becomes an administrator by a certificate of this server.
 pub fn create(call: &Call, value: &Value) -> Result<()> {
+    // A certificate of this server counts in every workspace: who administers one must not make them.
+    let signer = value["spec"]["signerName"].as_str().unwrap_or_default();
+    if call.cluster != crate::request::ROOT && (signer.starts_with("kubernetes.io/") || signer.contains("selvedge")) {
+        return Err(forbid(
+            call,
+            value,
+            "certificates of this server are asked for, approved and signed in the workspace root only",
+        ));
+    }
     if value["spec"]["signerName"] != CLIENT {
         return Ok(());
     }

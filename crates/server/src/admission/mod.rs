@@ -30,7 +30,7 @@ use api::{
 use serde_json::Value;
 use store::Compare;
 
-use crate::{call::Call, verbs::write::Beside};
+use crate::{call::Call, verbs::write::Beside, workspaces};
 
 use nodes::Write;
 pub use nodes::{restrict_eviction, restrict_token};
@@ -88,6 +88,7 @@ async fn complete_new(call: &Call, value: &mut Value) -> Result<()> {
     match &*call.kind.collection {
         "core/pods" => pods::create(call, value).await,
         "certificates.k8s.io/certificatesigningrequests" => certificates::create(call, value),
+        workspaces::WORKSPACES => workspaces::complete(call, value),
         collection if collection.starts_with(roles::GROUP) => roles::write(call, value, None),
         collection => {
             objects::create(call, collection, value);
@@ -104,6 +105,7 @@ fn complete_change(call: &Call, new: &mut Value, old: &Value) -> Result<()> {
             Ok(())
         }
         "certificates.k8s.io/certificatesigningrequests" => certificates::update(call, new, old),
+        workspaces::WORKSPACES => workspaces::keep(call, new, old),
         collection if collection.starts_with(roles::GROUP) => roles::write(call, new, Some(old)),
         _ => Ok(()),
     }
@@ -127,6 +129,7 @@ pub fn allocate(call: &Call, value: &mut Value) -> Result<Beside> {
             certificates::name_requester(call, value);
             Ok(Beside::default())
         }
+        workspaces::WORKSPACES => workspaces::found(call, value),
         _ => Ok(Beside::default()),
     }
 }

@@ -6,7 +6,7 @@ use api::status::Result;
 use serde_json::Value;
 
 use super::Controllers;
-use crate::{Server, identity::policy, internal::Internal};
+use crate::{Server, identity::policy, internal::Internal, request::ROOT};
 
 pub const ROLES: &str = "rbac.authorization.k8s.io/clusterroles";
 const RETRY: Duration = Duration::from_secs(2);
@@ -24,11 +24,30 @@ pub async fn run(controllers: Arc<Controllers>, server: Arc<Server>) {
 
 /// A role that gathers gathered ones settles in the rounds that its parts' changes cause.
 async fn gather(server: &Arc<Server>, cluster: &str) -> Result<()> {
-    let all: Vec<Value> =
+    if server.workspaces.is_leaving(cluster) {
+        return Ok(());
+    }
+    let mut all: Vec<Value> =
         server.cache.snapshot(ROLES).items.range(&format!("{cluster}//"), "").map(|role| role.value()).collect();
     let hand = Internal::new(server, cluster, "clusterrole-aggregation-controller");
     let kind = hand.kind("rbac.authorization.k8s.io", "v1", "clusterroles")?;
-    for role in &all {
+    let own = all.len();
+    if cluster != ROOT && own > 0 {
+        // Other workspaces share the default roles. One that adds to such a role gets it for its own.
+        let name = |role: &Value| role["metadata"]["name"].clone();
+        let have: Vec<Value> = all.iter().map(name).collect();
+        all.extend(policy::cluster_roles().into_iter().filter(|role| !have.contains(&name(role))));
+        for shared in &all[own..] {
+            if let Some(rules) =
+                policy::aggregated(shared, &all).filter(|rules| shared["rules"].as_array() != Some(rules))
+            {
+                let mut role = shared.clone();
+                role["rules"] = rules.into();
+                hand.ensure(&kind, "", role).await?;
+            }
+        }
+    }
+    for role in &all[..own] {
         let Some(rules) = policy::aggregated(role, &all) else { continue };
         let have = role["rules"].as_array().map(Vec::as_slice).unwrap_or_default();
         if rules == have {

@@ -9,7 +9,7 @@ mod definitions;
 mod garbage;
 mod housekeeping;
 mod namespaces;
-mod queue;
+pub mod queue;
 mod quota;
 
 use std::sync::Arc;
@@ -77,8 +77,10 @@ impl Controllers {
         tokio::spawn(certificates::run(self.clone(), server.clone()));
         tokio::spawn(quota::run(self.clone(), server.clone()));
         tokio::spawn(garbage::run(self.clone(), server.clone()));
+        tokio::spawn(crate::workspaces::run(server.clone()));
         tokio::spawn(housekeeping::run(server.clone()));
     }
 }
 
 pub use bootstrap::prepare;
+pub use namespaces::root_ca;

@@ -18,7 +18,10 @@ pub async fn run(controllers: Arc<Controllers>, server: Arc<Server>) {
             continue;
         };
         let hand = Internal::new(&server, object.cluster(), "kube-controller-manager");
-        let done = if object.value()["metadata"]["deletionTimestamp"].is_null() {
+        let done = if server.workspaces.is_leaving(object.cluster()) {
+            // It goes with everything else there.
+            continue;
+        } else if object.value()["metadata"]["deletionTimestamp"].is_null() {
             furnish(&hand, &object).await
         } else {
             controllers.namespaces.wait_inside(&key, true);
@@ -37,12 +40,8 @@ async fn furnish(hand: &Internal, namespace: &Object) -> Result<()> {
     let accounts = hand.kind("", "v1", "serviceaccounts")?;
     hand.ensure(&accounts, namespace.name(), json!({"metadata": {"name": "default"}})).await?;
     let maps = hand.kind("", "v1", "configmaps")?;
+    hand.ensure(&maps, namespace.name(), root_ca(hand.server())).await?;
     let ca = hand.server().identity.ca_pem();
-    let root = json!({"metadata": {"name": "kube-root-ca.crt", "annotations": {
-        "kubernetes.io/description": "Contains a CA bundle that can be used to verify the kube-apiserver when using internal \
-        endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across \
-        distributions of Kubernetes clusters."}}, "data": {"ca.crt": ca}});
-    hand.ensure(&maps, namespace.name(), root).await?;
     if let Some(have) = hand.get(&maps, namespace.name(), "kube-root-ca.crt")
         && have.value()["data"]["ca.crt"] != ca
     {
@@ -50,6 +49,14 @@ async fn furnish(hand: &Internal, namespace: &Object) -> Result<()> {
             .await?;
     }
     Ok(())
+}
+
+/// The ConfigMap by which pods know this server.
+pub fn root_ca(server: &Server) -> Value {
+    json!({"metadata": {"name": "kube-root-ca.crt", "annotations": {
+        "kubernetes.io/description": "Contains a CA bundle that can be used to verify the kube-apiserver when using internal \
+        endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across \
+        distributions of Kubernetes clusters."}}, "data": {"ca.crt": server.identity.ca_pem()}})
 }
 
 /// Empties a namespace, says what is left, and lets it go when nothing is.

@@ -6,7 +6,11 @@
 use api::selector::LabelSelector;
 use serde_json::{Value, json};
 
-use super::controller_policy::{self, CONTROLLERS};
+use super::{
+    authenticate::{AUTHENTICATED, MASTERS, UNAUTHENTICATED},
+    controller_policy::{self, CONTROLLERS},
+    rbac::Roles,
+};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 pub(super) const READ: &str = "get list watch";
@@ -394,6 +398,33 @@ pub fn cluster_role_bindings() -> Vec<Value> {
         binding
     };
     BINDINGS.iter().map(binding).collect()
+}
+
+/// Lets somebody into a workspace; what they may do there, other roles say.
+const ACCESS: (&str, &[R]) = ("system:kcp:workspace:access", &[Paths("access", "/")]);
+
+/// The roles that every workspace besides `root` shares, and those bindings of upstream's that concern everybody. Components
+/// and their ServiceAccounts have rights in `root` only, until somebody binds them elsewhere.
+pub fn shared() -> Roles {
+    let mut roles = Roles::default();
+    for role in cluster_roles() {
+        roles.set_role("", role["metadata"]["name"].as_str().unwrap_or_default(), Some(&role));
+    }
+    let rules: Vec<Value> = ACCESS.1.iter().map(|rule| rule.value()).collect();
+    roles.set_role("", ACCESS.0, Some(&json!({"rules": rules})));
+    for mut binding in cluster_role_bindings() {
+        let everybody = |subject: &Value| {
+            let name = subject["name"].as_str().unwrap_or_default();
+            subject["kind"] == "Group"
+                && matches!(name, MASTERS | AUTHENTICATED | UNAUTHENTICATED | "system:serviceaccounts")
+        };
+        let Some(subjects) = binding["subjects"].as_array_mut() else { continue };
+        subjects.retain(everybody);
+        if !subjects.is_empty() {
+            roles.set_binding("", binding["metadata"]["name"].as_str().unwrap_or_default(), Some(&binding));
+        }
+    }
+    roles
 }
 
 /// The Roles of the system's namespaces: namespace, name, rules, and who has them.

@@ -16,7 +16,8 @@ pub async fn review(call: &Call) -> Result<Reply> {
     let value = match call.kind.name() {
         "SelfSubjectReview" => reviews::self_subject_review(&call.user, clock::unix()),
         "TokenReview" => {
-            reviews::token_review(&review, server.identity.authenticator(), &*server.cache, clock::unix())?
+            let value = reviews::token_review(&review, server.identity.authenticator(), &*server.cache, clock::unix())?;
+            crate::workspaces::review_from(value, &call.cluster)
         }
         "SelfSubjectAccessReview" => reviews::self_subject_access_review(&review, &call.user, &authorizer)?,
         "SubjectAccessReview" => reviews::subject_access_review(&review, &authorizer)?,

@@ -20,6 +20,7 @@ use crate::{
     call::Call,
     object::{self, Object},
     reply::{List, Reply},
+    workspaces::wildcard,
 };
 
 /// Where the next page begins. Clients must not look inside, but upstream's is JSON in base64 too.
@@ -79,6 +80,9 @@ fn page(call: &Call, selection: &Selection, snapshot: Snapshot, after: &str, lim
     if limit > 0 && found.next().is_some() {
         list.next = list.items.last().map(|last| encode(selection.prefix(), last, snapshot.revision));
         list.remaining = selection.is_everything().then(|| found.count() + 1);
+    }
+    if call.cluster == wildcard::EVERYWHERE {
+        list.items = list.items.iter().map(|object| wildcard::annotated(object)).collect();
     }
     list
 }

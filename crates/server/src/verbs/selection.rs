@@ -5,7 +5,7 @@ use api::{
     status::Result,
 };
 
-use crate::{call::Call, kinds::Kind, object::Object};
+use crate::{call::Call, kinds::Kind, object::Object, workspaces::wildcard::EVERYWHERE};
 
 pub struct Selection {
     labels: LabelSelector,
@@ -13,6 +13,8 @@ pub struct Selection {
     prefix: String,
     /// The one name that can match, if there is such a one: the cheapest test of all.
     name: Option<String>,
+    /// Across workspaces a prefix cannot tell the namespace.
+    namespace: Option<String>,
 }
 
 impl Selection {
@@ -27,12 +29,14 @@ impl Selection {
         // The old form of a watch on one object names it in the path.
         let in_path = Some(call.target.name.clone()).filter(|name| !name.is_empty());
         let name = fields.exact("metadata.name").map(str::to_owned).or(in_path);
-        Ok(Self { labels, fields, prefix: call.prefix(), name })
+        let across = call.cluster == EVERYWHERE && !call.target.namespace.is_empty();
+        let namespace = across.then(|| call.target.namespace.clone());
+        Ok(Self { labels, fields, prefix: call.prefix(), name, namespace })
     }
 
     /// Without selectors a page can tell how many are left.
     pub fn is_everything(&self) -> bool {
-        self.labels.is_empty() && self.fields.is_empty() && self.name.is_none()
+        self.labels.is_empty() && self.fields.is_empty() && self.name.is_none() && self.namespace.is_none()
     }
 
     pub fn prefix(&self) -> &str {
@@ -46,6 +50,7 @@ impl Selection {
     /// Selectors only; the caller has checked that it [`covers`](Self::covers) the object.
     pub fn matches(&self, kind: &Kind, object: &Object) -> bool {
         self.name.as_ref().is_none_or(|name| object.name() == name)
+            && self.namespace.as_ref().is_none_or(|namespace| object.namespace() == namespace)
             && (self.fields.is_empty()
                 || self.fields.matches_json(kind.group(), kind.plural(), kind.custom.is_some(), &object.json))
             && (self.labels.is_empty() || scan::labels_match(&object.json, &self.labels))

@@ -20,6 +20,7 @@ use crate::{
     object::{self, Object},
     render::{self, EventWriter},
     reply::Reply,
+    workspaces::wildcard,
 };
 
 /// How many changes are taken from the history at once; how much is sent in one piece.
@@ -49,7 +50,7 @@ pub async fn watch(call: &Call) -> Result<Reply> {
                 .items
                 .range(selection.prefix(), "")
                 .filter(|o| selection.matches(&call.kind, o))
-                .cloned()
+                .map(|o| if call.cluster == wildcard::EVERYWHERE { wildcard::annotated(o) } else { o.clone() })
                 .collect();
             (items, snapshot.revision)
         }
@@ -63,6 +64,7 @@ pub async fn watch(call: &Call) -> Result<Reply> {
     let include = render::include_object(&call.query)?;
     let watcher = Watcher {
         call_kind: call.kind.clone(),
+        across: call.cluster == wildcard::EVERYWHERE,
         cache: call.server.cache.clone(),
         collection,
         changed,
@@ -83,6 +85,8 @@ pub async fn watch(call: &Call) -> Result<Reply> {
 
 struct Watcher {
     call_kind: Arc<Kind>,
+    /// Over all workspaces, of which objects then say theirs.
+    across: bool,
     cache: Arc<crate::cache::Cache>,
     collection: Arc<Collection>,
     changed: watch::Receiver<()>,
@@ -174,6 +178,7 @@ impl Watcher {
         if !self.selection.covers(&change.object) {
             return;
         }
+        let change = &if self.across { wildcard::annotated_change(change) } else { change.clone() };
         let kind = &self.call_kind;
         let matches = |o: &Object| self.selection.matches(kind, o);
         let is = change.kind != ChangeKind::Deleted && matches(&change.object);

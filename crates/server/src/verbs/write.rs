@@ -299,6 +299,8 @@ pub async fn put(
     };
     commit.compares.extend(beside.compares);
     commit.ops.extend(beside.ops);
+    let mut room = call.server.workspaces.admit(call, key, value, expected, stored.len())?;
+    commit.compares.extend(room.compare.take());
     Ok(match commit_and_see(call, commit).await? {
         Some(revision) => {
             let created = if created == 0 { revision } else { created };

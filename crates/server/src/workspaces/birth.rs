@@ -1,0 +1,196 @@
+//! How a workspace begins: with its object, in the same commit, what every workspace holds from its first moment.
+//!
+//! Nothing of upstream's default policy is copied into it: that is the same everywhere and shared.
+
+use api::{
+    field::FieldError,
+    status::{Result, Status},
+};
+use serde_json::{Value, json};
+use store::Commit;
+
+use super::{
+    FINALIZER, GROUP, TYPES, VERSION, WORKSPACES, lifecycle,
+    path::{self, LONGEST},
+    seen_from,
+    types::{Reference, Resolved, Type, system_types, upwards},
+    usage::is_internal,
+};
+use crate::{
+    Server,
+    call::Call,
+    clock,
+    controllers::root_ca,
+    identity::{Attributes, kubeconfig},
+    internal::Internal,
+    request::ROOT,
+    verbs::{create::metadata, write::Beside},
+};
+
+/// Types of `root` that everybody may use.
+const SYSTEM: [&str; 4] = ["root", "organization", "team", "universal"];
+
+/// Completes a new Workspace object: its type and what comes with it.
+pub fn complete(call: &Call, value: &mut Value) -> Result<()> {
+    let server = &call.server;
+    let of_type = wanted_type(call, value)?;
+    let reference = of_type.reference();
+    let parent = type_of(server, &call.cluster);
+    of_type.check_parent(&parent).map_err(|why| invalid(value, FieldError::forbidden("spec.type", &why)))?;
+    let known_to_all = reference.path == ROOT && SYSTEM.contains(&reference.name.as_str());
+    if !known_to_all && !may(call, &reference.path, "use", (GROUP, VERSION, "workspacetypes"), &reference.name) {
+        let why =
+            format!("you may not use the type {reference}: that needs the verb \"use\" on it in {}", reference.path);
+        return Err(invalid(value, FieldError::forbidden("spec.type", &why)));
+    }
+    for (home, export) in of_type.bindings() {
+        // Who writes types in root, or where the export is, decides for those who use them.
+        let decided = of_type.0.iter().any(|t| {
+            (t.reference.path == ROOT || t.reference.path == home)
+                && t.bindings.contains(&(home.clone(), export.clone()))
+        });
+        if !decided && !may(call, &home, "bind", ("apis.kcp.io", VERSION, "apiexports"), &export) {
+            let why = format!("the type {reference} binds APIExport {home}:{export}, which you may not bind");
+            return Err(invalid(value, FieldError::forbidden("spec.type", &why)));
+        }
+    }
+    let mut spec = value["spec"].as_object().cloned().unwrap_or_default();
+    spec.insert("type".into(), reference.value());
+    for given in ["cluster", "URL"] {
+        spec.remove(given);
+    }
+    value["spec"] = spec.into();
+    let metadata = metadata(value);
+    let labels = of_type.labels();
+    if !labels.is_empty() {
+        let mut all = metadata.get("labels").and_then(Value::as_object).cloned().unwrap_or_default();
+        all.extend(labels.into_iter().map(|(key, value)| (key, value.into())));
+        metadata.insert("labels".into(), all.into());
+    }
+    hold(metadata);
+    Ok(())
+}
+
+/// Adds to the commit of a new Workspace object what its workspace holds from its first moment.
+pub fn found(call: &Call, value: &mut Value) -> Result<Beside> {
+    let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    if !path::is_name(&name) {
+        let what = "a workspace's name is part of its path: at most 63 lower-case letters, digits and \"-\", which must \
+                    neither begin nor end it";
+        return Err(invalid(value, FieldError::invalid("metadata.name", &name.into(), what)));
+    }
+    let path = path::child(&call.cluster, &name);
+    if path.len() > LONGEST {
+        let what = format!("the path {path} would be longer than {LONGEST} bytes");
+        return Err(invalid(value, FieldError::invalid("metadata.name", &name.into(), &what)));
+    }
+    let of_type = Reference::of(&value["spec"]["type"]).and_then(|reference| resolve(&call.server, &reference));
+    let of_type = of_type.unwrap_or_default();
+    value["spec"]["cluster"] = path.as_str().into();
+    value["spec"]["URL"] = url(&call.server, &path).into();
+    value["status"] = lifecycle::first_status(&of_type, &clock::now());
+    let mut commit = Commit::default();
+    let hand = Internal::new(&call.server, &path, "kube-apiserver");
+    let mut make = |group: &str, resource: &str, namespace: &str, object: Value| {
+        hand.make(&hand.kind(group, "v1", resource)?, namespace, object, &mut commit)
+    };
+    make("", "namespaces", "", json!({"metadata": {"name": "default"}}))?;
+    make("", "serviceaccounts", "default", json!({"metadata": {"name": "default"}}))?;
+    make("", "configmaps", "default", root_ca(&call.server))?;
+    if !is_internal(call) {
+        let rbac = "rbac.authorization.k8s.io";
+        let subject = json!({"kind": "User", "apiGroup": rbac, "name": seen_from(&call.user, &path).name});
+        let role = json!({"apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin"});
+        let binding = json!({"metadata": {"name": "workspace-admin"}, "roleRef": role, "subjects": [subject]});
+        make(rbac, "clusterrolebindings", "", binding)?;
+    }
+    Ok(Beside { compares: commit.compares, ops: commit.ops, ..Beside::default() })
+}
+
+/// What of a Workspace object nobody but the server changes.
+pub fn keep(call: &Call, new: &mut Value, old: &Value) -> Result<()> {
+    if is_internal(call) {
+        return Ok(());
+    }
+    let mut errors = Vec::new();
+    for field in ["type", "cluster", "URL"] {
+        if new["spec"][field] != old["spec"][field] {
+            let path = format!("spec.{field}");
+            errors.push(FieldError::invalid(path, &new["spec"][field], "a workspace's place and type never change"));
+        }
+    }
+    if !errors.is_empty() {
+        return Err(Status::invalid(GROUP, "Workspace", &call.target.name, &errors));
+    }
+    let held = old["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|f| f == FINALIZER));
+    if held {
+        hold(metadata(new));
+    }
+    Ok(())
+}
+
+fn hold(metadata: &mut serde_json::Map<String, Value>) {
+    let list = metadata.entry("finalizers").or_insert_with(|| json!([]));
+    if let Some(list) = list.as_array_mut()
+        && !list.iter().any(|f| f == FINALIZER)
+    {
+        list.push(FINALIZER.into());
+    }
+}
+
+pub fn url(server: &Server, path: &str) -> String {
+    kubeconfig::server_url(server.address, Some(path))
+}
+
+/// The type that a new workspace asks for, or the one that it gets if it asks for none.
+fn wanted_type(call: &Call, value: &Value) -> Result<Resolved> {
+    let server = &call.server;
+    let reference = match Reference::of(&value["spec"]["type"]) {
+        Some(asked) if asked.path.is_empty() => {
+            let there = |at: &&str| find(server, &Reference::new(at, &asked.name)).is_some();
+            upwards(&call.cluster).find(there).map(|at| Reference::new(at, &asked.name)).unwrap_or(asked)
+        }
+        Some(asked) => asked,
+        None => type_of(server, &call.cluster).default_child(),
+    };
+    resolve(server, &reference)
+        .ok_or_else(|| invalid(value, FieldError::not_found("spec.type", &reference.to_string().into())))
+}
+
+/// The type of a workspace that there is. One whose type is gone is of no type, which limits nothing.
+pub fn type_of(server: &Server, path: &str) -> Resolved {
+    let reference = match path::object_key(path) {
+        None => Some(Reference::new(ROOT, "root")),
+        Some(key) => server.cache.get(WORKSPACES, &key).and_then(|o| Reference::of(&o.value()["spec"]["type"])),
+    };
+    let resolved = reference.as_ref().and_then(|reference| resolve(server, reference));
+    resolved.unwrap_or_else(|| Resolved(vec![Type { reference: reference.unwrap_or_default(), ..Type::default() }]))
+}
+
+pub fn resolve(server: &Server, reference: &Reference) -> Option<Resolved> {
+    Resolved::new(reference, |one| find(server, one))
+}
+
+fn find(server: &Server, reference: &Reference) -> Option<Type> {
+    let stored = server.cache.get(TYPES, &reference.key()).map(|object| object.value());
+    let from_the_start = || system_types().into_iter().find(|t| t["metadata"]["name"] == reference.name.as_str());
+    let value = stored.or_else(|| from_the_start().filter(|_| reference.path == ROOT))?;
+    Some(Type::of(reference.clone(), &value))
+}
+
+fn may(call: &Call, cluster: &str, verb: &str, (group, version, resource): (&str, &str, &str), name: &str) -> bool {
+    let attributes = Attributes {
+        verb: verb.to_owned(),
+        group: group.to_owned(),
+        version: version.to_owned(),
+        resource: resource.to_owned(),
+        name: name.to_owned(),
+        ..Attributes::default()
+    };
+    call.server.authorize(&call.user, cluster, &attributes).is_ok()
+}
+
+fn invalid(value: &Value, error: FieldError) -> Status {
+    let name = value["metadata"]["name"].as_str().unwrap_or_default();
+    Status::invalid(GROUP, "Workspace", name, &vec![error])
+}
