@@ -8,7 +8,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::{
     center,
     config::{Config, Settings},
-    secrets, up,
+    secrets, up, ws,
 };
 
 /// Selvedge: an edge fabric in one binary.
@@ -42,6 +42,8 @@ enum Command {
     /// The keys that seal Secrets in the store.
     #[command(subcommand)]
     Secrets(secrets::Command),
+    /// Workspaces: make them, look at them, go into them.
+    Ws(ws::Ws),
     /// Print the configuration that a center would run with: defaults, file, environment and flags together.
     Config(Settings),
     /// Print a completion script for your shell.
@@ -56,6 +58,7 @@ pub fn run(cli: Cli) -> Result<()> {
             say(&center::kubeconfig(&data_dir, server.as_deref(), workspace.as_deref())?)
         }
         Command::Secrets(command) => secrets::run(command),
+        Command::Ws(ws) => ws::run(ws),
         Command::Config(settings) => say(&yaml_serde::to_string(&Config::resolve(settings, Config::for_center())?)?),
         Command::Completions { shell } => {
             let mut out = Vec::new();

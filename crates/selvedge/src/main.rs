@@ -5,13 +5,22 @@ mod cli;
 mod config;
 mod secrets;
 mod up;
+mod ws;
 
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode};
 
 use clap::Parser;
 
 fn main() -> ExitCode {
-    match cli::run(cli::Cli::parse()) {
+    let args: Vec<String> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    // kubectl finds its plugins by the names of their programs.
+    let name = args.first().and_then(|path| Path::new(path).file_name()).and_then(|name| name.to_str());
+    let done = match name {
+        Some("kubectl-ws") => ws::run_plugin(ws::Plugin::parse()),
+        Some("kubectl_complete-ws") => ws::complete(&args[1..]),
+        _ => cli::run(cli::Cli::parse()),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             cli::complain(&error);
