@@ -11,6 +11,7 @@ use crate::{
     Server, authorize,
     body::Body,
     call::Call,
+    exports,
     identity::{Peer, User},
     kinds::Kind,
     negotiate::{self, Accept, Format, Offer},
@@ -101,6 +102,7 @@ impl Server {
         if kind.custom.is_some() && !kind.resource.namespaced && !target.namespace.is_empty() {
             return Ok(nonresource::not_found());
         }
+        exports::check_policy(&self, &user, &cluster, &kind, &attributes)?;
         let _place = self.inflight.enter(!matches!(verb, Verb::Get | Verb::List | Verb::Watch))?;
         let offer = match (kind.custom.is_some(), verb) {
             (false, Verb::Watch) => Offer::Watch,

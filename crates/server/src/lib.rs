@@ -9,6 +9,7 @@ mod clock;
 mod controllers;
 mod discovery;
 mod dispatch;
+mod exports;
 pub mod identity;
 mod internal;
 mod kinds;
@@ -57,6 +58,7 @@ pub struct Options {
 pub struct Server {
     pub cache: Arc<Cache>,
     pub kinds: Arc<Kinds>,
+    pub exports: Arc<exports::Exports>,
     pub identity: identity::Identity,
     pub authorization: Arc<authorize::Authorization>,
     pub admission: Arc<admission::Registry>,

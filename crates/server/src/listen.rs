@@ -19,6 +19,7 @@ use crate::{
     authorize::Authorization,
     cache::Cache,
     controllers::{self, Controllers},
+    exports::Exports,
     identity::{Identity, Peer},
     kinds::Kinds,
     limits::Inflight,
@@ -49,6 +50,7 @@ pub async fn start(options: Options) -> Result<Running, Error> {
     let tls = TlsAcceptor::from(identity.tls()?);
     let kinds = Arc::new(Kinds::default());
     let controllers = Controllers::new();
+    let exports = Arc::new(Exports::default());
     let authorization = Arc::new(Authorization::default());
     let admission = Arc::new(Registry::default());
     let workspaces = Arc::new(Workspaces::default());
@@ -57,6 +59,7 @@ pub async fn start(options: Options) -> Result<Running, Error> {
         authorization.observer(),
         admission.observer(),
         workspaces.observer(),
+        exports.observer(),
         controllers.observer(),
     ];
     let cache = Cache::load(options.store.clone(), observers).await?;
@@ -64,6 +67,7 @@ pub async fn start(options: Options) -> Result<Running, Error> {
     let server = Arc::new(Server {
         cache,
         kinds,
+        exports: exports.clone(),
         identity,
         authorization,
         admission,
@@ -85,6 +89,7 @@ pub async fn start(options: Options) -> Result<Running, Error> {
     server.identity.publish(address)?;
     let ended = tokio::spawn(accept(server.clone(), listener, tls));
     controllers.start(&server);
+    exports.start(&server);
     Ok(Running { server, address, stop, ended })
 }
 

@@ -30,7 +30,7 @@ use api::{
 use serde_json::Value;
 use store::Compare;
 
-use crate::{call::Call, verbs::write::Beside, workspaces};
+use crate::{call::Call, exports, verbs::write::Beside, workspaces};
 
 use nodes::Write;
 pub use nodes::{restrict_eviction, restrict_token};
@@ -85,6 +85,7 @@ async fn complete(call: &Call, value: &mut Value, old: Option<&Value>) -> Result
 
 async fn complete_new(call: &Call, value: &mut Value) -> Result<()> {
     nodes::restrict(call, Write::Create(value))?;
+    exports::create(call, value)?;
     match &*call.kind.collection {
         "core/pods" => pods::create(call, value).await,
         "certificates.k8s.io/certificatesigningrequests" => certificates::create(call, value),
@@ -99,6 +100,7 @@ async fn complete_new(call: &Call, value: &mut Value) -> Result<()> {
 
 fn complete_change(call: &Call, new: &mut Value, old: &Value) -> Result<()> {
     nodes::restrict(call, Write::Update { new, old })?;
+    exports::update(call, new, old)?;
     match &*call.kind.collection {
         "core/pods" => {
             pods::update(call, new, old);
@@ -114,6 +116,7 @@ fn complete_change(call: &Call, new: &mut Value, old: &Value) -> Result<()> {
 /// Judges a deletion. `value` is what is stored, `options` how it shall go.
 pub async fn delete(call: &Call, value: &Value, options: impl FnOnce() -> Value) -> Result<()> {
     nodes::restrict(call, Write::Delete(value))?;
+    exports::delete(call, value)?;
     let name = value["metadata"]["name"].as_str().unwrap_or_default();
     if &*call.kind.collection == "core/namespaces" && matches!(name, "default" | "kube-system" | "kube-public") {
         return Err(Status::forbidden("", "namespaces", name, "this namespace may not be deleted"));
@@ -141,6 +144,7 @@ pub fn reallocate(call: &Call, new: &mut Value, old: &Value) -> Result<Beside> {
 
 /// Judges a valid object against what else there is: limits and quotas. `old` is what it is changed from.
 pub async fn judge(call: &Call, value: &Value, old: Option<&Value>, beside: &mut Beside) -> Result<()> {
+    exports::judge(call, value, old)?;
     objects::judge(call, value, old)?;
     quota::charge(call, value, old, beside).await
 }

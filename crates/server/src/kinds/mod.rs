@@ -1,9 +1,10 @@
-//! Which kinds this server knows: the built-in ones and our own everywhere, custom ones per workspace.
+//! Which kinds this server knows: the built-in ones and our own everywhere, custom and bound ones per workspace.
 
+pub mod bound;
 pub mod system;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, LazyLock, PoisonError, RwLock},
 };
 
@@ -16,7 +17,12 @@ use api::{
 use serde_json::Value;
 use store::Revision;
 
-use crate::cache::{Change, ChangeKind};
+use crate::{
+    cache::{Change, ChangeKind},
+    exports,
+    object::Object,
+};
+use bound::{Bound, Schemas};
 
 /// One resource in one version.
 pub struct Kind {
@@ -29,6 +35,8 @@ pub struct Kind {
     pub stored_group: String,
     pub stored_version: String,
     pub custom: Option<Custom>,
+    /// The hash that tells the export it comes from; empty if it comes from none.
+    pub identity: Box<str>,
 }
 
 pub struct Custom {
@@ -110,6 +118,7 @@ static BUILTIN: LazyLock<Vec<Arc<Kind>>> = LazyLock::new(|| {
             stored_version: version.to_owned(),
             resource: resource.clone(),
             custom: None,
+            identity: Box::default(),
         })
     };
     catalogue::builtin().iter().map(kind).collect()
@@ -121,19 +130,22 @@ fn path_of(kind: &Kind) -> (Box<str>, Box<str>, Box<str>) {
     (kind.resource.group.clone(), kind.resource.version.clone(), kind.resource.resource.clone())
 }
 
-/// The custom kinds of one workspace.
-#[derive(Default)]
+/// The custom and bound kinds of one workspace.
+#[derive(Clone, Default)]
 pub struct Workspace {
     by_path: ByPath,
     /// By the definition's name, in which order they are shown.
-    definitions: std::collections::BTreeMap<Box<str>, Vec<Arc<Kind>>>,
-    /// Changes whenever a definition does.
+    definitions: BTreeMap<Box<str>, Vec<Arc<Kind>>>,
+    /// By the binding's name.
+    bound: BTreeMap<Box<str>, Vec<Arc<Bound>>>,
+    /// Changes whenever a definition or a binding does.
     pub generation: u64,
 }
 
 #[derive(Default)]
 pub struct Kinds {
     workspaces: RwLock<HashMap<Box<str>, Arc<Workspace>>>,
+    pub schemas: Schemas,
 }
 
 pub const DEFINITIONS: &str = "apiextensions.k8s.io/customresourcedefinitions";
@@ -151,7 +163,12 @@ impl Kinds {
         if let Some(kind) = system::find(cluster, group, version, resource) {
             return Some(kind.clone());
         }
-        self.workspace(cluster)?.by_path.get(&path).cloned()
+        let workspace = self.workspace(cluster)?;
+        if let Some(kind) = workspace.by_path.get(&path) {
+            return Some(kind.clone());
+        }
+        let bound = workspace.bound().find(|b| *b.group == *group && *b.resource == *resource)?;
+        self.schemas.kinds(bound).iter().find(|k| *k.resource.version == *version).cloned()
     }
 
     /// By kind instead of by resource, as owner references and manifests name things.
@@ -164,26 +181,71 @@ impl Kinds {
         if let Some(found) = system::of_group(cluster, group).iter().find(is) {
             return Some(found.clone());
         }
-        self.workspace(cluster)?.by_path.values().find(is).cloned()
+        let workspace = self.workspace(cluster)?;
+        let bound = workspace.bound().filter(|b| *b.group == *group).flat_map(|b| self.schemas.kinds(b));
+        workspace.by_path.values().chain(bound).find(is).cloned()
     }
 
     pub fn workspace(&self, cluster: &str) -> Option<Arc<Workspace>> {
         self.workspaces.read().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned()
     }
 
-    /// Built-in kinds in upstream's order, then our own, then custom ones.
+    /// Built-in kinds in upstream's order, then our own, then custom ones, then bound ones.
     pub fn all(&self, cluster: &str) -> Vec<Arc<Kind>> {
         let mut kinds = BUILTIN.clone();
         kinds.extend(system::all(cluster).cloned());
         if let Some(workspace) = self.workspace(cluster) {
-            kinds.extend(workspace.definitions.values().flatten().cloned());
+            let custom: Vec<_> = workspace.definitions.values().flatten().cloned().collect();
+            let taken = |b: &Bound| custom.iter().any(|k| *k.resource.group == *b.group && k.plural() == &*b.resource);
+            let bound = workspace.bound().filter(|b| !taken(b)).flat_map(|b| self.schemas.kinds(b).iter().cloned());
+            kinds.extend(bound.collect::<Vec<_>>());
+            kinds.extend(custom);
         }
         kinds
     }
 
-    /// Any version of a resource, the preferred one first.
+    /// Any version of a resource, the preferred one first. The resource may also be named as in its collection.
     pub fn any_version(&self, cluster: &str, group: &str, resource: &str) -> Option<Arc<Kind>> {
-        self.all(cluster).into_iter().find(|k| k.group() == group && k.plural() == resource)
+        let is = |k: &Kind| k.plural() == resource || k.collection.ends_with(&format!("/{resource}"));
+        self.all(cluster).into_iter().find(|k| k.group() == group && is(k))
+    }
+
+    /// A version of a kind that a binding brought.
+    pub fn of_binding(&self, cluster: &str, binding: &str, group: &str, resource: &str) -> Option<Arc<Kind>> {
+        let workspace = self.workspace(cluster)?;
+        let bound = workspace.bound.get(binding)?.iter().find(|b| *b.group == *group && *b.resource == *resource)?;
+        self.schemas.kinds(bound).first().cloned()
+    }
+
+    /// The names that bindings have taken in a group, as definitions beside which another has to find its own.
+    pub fn bound_names(&self, cluster: &str, group: &str) -> Vec<Value> {
+        let Some(workspace) = self.workspace(cluster) else { return Vec::new() };
+        let mine = workspace.bound().filter(|b| *b.group == *group);
+        mine.filter_map(|b| self.schemas.kinds(b).first()).map(|kind| system::names_of(kind)).collect()
+    }
+
+    /// Who else has one of these names in a workspace: something that a binding cannot bring any more.
+    pub fn taken(&self, cluster: &str, binding: &str, definition: &Definition) -> Option<String> {
+        let group = &*definition.group;
+        if catalogue::groups().iter().any(|g| *g.name == *group) || !system::of_group(cluster, group).is_empty() {
+            return Some(format!("the group {group} belongs to the server"));
+        }
+        let clash = |kind: &Kind| {
+            kind.group() == group
+                && (*kind.resource.resource == *definition.names.plural
+                    || *kind.resource.kind == *definition.names.kind)
+        };
+        let workspace = self.workspace(cluster)?;
+        let crd = workspace.definitions.iter().find(|(_, kinds)| kinds.iter().any(|k| clash(k)));
+        if let Some((name, _)) = crd {
+            return Some(format!("the CustomResourceDefinition {name} has that name here"));
+        }
+        let others = workspace.bound.iter().filter(|(name, _)| &***name != binding);
+        let other = |bound: &[Arc<Bound>]| bound.iter().any(|b| self.schemas.kinds(b).iter().any(|k| clash(k)));
+        others
+            .into_iter()
+            .find(|(_, bound)| other(bound))
+            .map(|(name, _)| format!("the APIBinding {name} has that name here"))
     }
 
     /// A version of the kind that this very definition brought; a definition whose names were taken has none.
@@ -197,26 +259,61 @@ impl Kinds {
 
     /// Keeps the custom kinds true: called for every change, before anybody is told of it.
     fn observe(&self, collection: &str, change: &Change) {
-        if collection != DEFINITIONS {
-            return;
+        let there = change.kind != ChangeKind::Deleted;
+        match collection {
+            DEFINITIONS => self.see_definition(&change.object, there),
+            exports::BINDINGS => self.see_binding(&change.object, there),
+            exports::SCHEMAS => self.schemas.set(&change.object, there),
+            _ => {}
         }
-        let object = &change.object;
-        let kinds =
-            if change.kind == ChangeKind::Deleted { Vec::new() } else { compile(&object.value(), object.revision) };
+    }
+
+    fn see_definition(&self, object: &Object, there: bool) {
+        let mut kinds = if there { compile(&object.value(), object.revision) } else { Vec::new() };
+        self.alter(object.cluster(), |workspace| {
+            keep_since(&mut kinds, workspace.definitions.get(object.name()));
+            if kinds.is_empty() {
+                workspace.definitions.remove(object.name());
+            } else {
+                workspace.definitions.insert(object.name().into(), kinds);
+            }
+            workspace.by_path =
+                workspace.definitions.values().flatten().map(|kind| (path_of(kind), kind.clone())).collect();
+            true
+        });
+    }
+
+    fn see_binding(&self, object: &Object, there: bool) {
+        self.alter(object.cluster(), |workspace| {
+            let before = workspace.bound.get(object.name()).map(Vec::as_slice).unwrap_or_default();
+            let now = if there { bound::of_binding(&self.schemas, object, before) } else { Vec::new() };
+            let same = now.len() == before.len() && now.iter().zip(before).all(|(a, b)| Arc::ptr_eq(a, b));
+            if same {
+                return false;
+            }
+            if now.is_empty() {
+                workspace.bound.remove(object.name());
+            } else {
+                workspace.bound.insert(object.name().into(), now);
+            }
+            true
+        });
+    }
+
+    /// Replaces what is known of a workspace, if the change says that there is something new.
+    fn alter(&self, cluster: &str, change: impl FnOnce(&mut Workspace) -> bool) {
         let mut workspaces = self.workspaces.write().unwrap_or_else(PoisonError::into_inner);
-        let old = workspaces.get(object.cluster()).cloned().unwrap_or_default();
-        let mut definitions = old.definitions.clone();
-        let same_schema = |new: &mut Vec<Arc<Kind>>| keep_since(new, definitions.get(object.name()));
-        let mut kinds = kinds;
-        same_schema(&mut kinds);
-        if kinds.is_empty() {
-            definitions.remove(object.name());
-        } else {
-            definitions.insert(object.name().into(), kinds);
+        let mut workspace = workspaces.get(cluster).map(|old| Workspace::clone(old)).unwrap_or_default();
+        if change(&mut workspace) {
+            workspace.generation += 1;
+            workspaces.insert(cluster.into(), Arc::new(workspace));
         }
-        let by_path = definitions.values().flatten().map(|k| (path_of(k), k.clone())).collect();
-        let workspace = Workspace { by_path, definitions, generation: old.generation + 1 };
-        workspaces.insert(object.cluster().into(), Arc::new(workspace));
+    }
+}
+
+impl Workspace {
+    fn bound(&self) -> impl Iterator<Item = &Arc<Bound>> {
+        self.bound.values().flatten()
     }
 }
 
@@ -250,17 +347,21 @@ fn compile(crd: &Value, revision: Revision) -> Vec<Arc<Kind>> {
             return Vec::new();
         }
     };
-    kinds_of(&definition, revision)
+    kinds_of(&definition, revision, None)
 }
 
-/// The kinds of the served versions of a definition, which hold since that revision.
-fn kinds_of(definition: &Arc<Definition>, since: Revision) -> Vec<Arc<Kind>> {
+/// The kinds of the served versions of a definition, which hold since that revision. Those of an export have its identity.
+fn kinds_of(definition: &Arc<Definition>, since: Revision, identity: Option<&str>) -> Vec<Arc<Kind>> {
     let stored = definition.versions.iter().find(|v| v.storage).map(|v| v.name.to_string()).unwrap_or_default();
     let kind = |resource: Resource| {
         let version = definition.versions.iter().position(|v| v.name == resource.version)?;
         Some(Arc::new(Kind {
             api_version: resource.api_version(),
-            collection: collection_name(&resource.group, &resource.resource),
+            collection: match identity {
+                Some(identity) => bound::collection(&resource.group, &resource.resource, identity),
+                None => collection_name(&resource.group, &resource.resource),
+            },
+            identity: identity.unwrap_or_default().into(),
             stored_group: resource.group.to_string(),
             stored_version: stored.clone(),
             custom: Some(Custom { definition: definition.clone(), version, since }),

@@ -51,18 +51,20 @@ pub fn all(cluster: &str) -> impl Iterator<Item = &'static Arc<Kind>> {
 
 /// The names that our kinds of a group have taken, as a definition beside which another one has to find its own.
 pub fn names(cluster: &str, group: &str) -> Vec<Value> {
-    let taken = |kind: &Arc<Kind>| {
-        let r = &kind.resource;
-        json!({"metadata": {"name": "the server's own"}, "spec": {"group": r.group}, "status": {"acceptedNames": {
-            "plural": r.resource, "singular": r.singular, "kind": r.kind, "listKind": kind.list_kind(),
-            "shortNames": r.short_names}}})
-    };
-    of_group(cluster, group).iter().map(taken).collect()
+    of_group(cluster, group).iter().map(|kind| names_of(kind)).collect()
+}
+
+/// A kind as a definition beside others, which has no name that another could have.
+pub fn names_of(kind: &Kind) -> Value {
+    let r = &kind.resource;
+    json!({"metadata": {"name": "not a definition"}, "spec": {"group": r.group}, "status": {"acceptedNames": {
+        "plural": r.resource, "singular": r.singular, "kind": r.kind, "listKind": kind.list_kind(),
+        "shortNames": r.short_names}}})
 }
 
 fn compile(text: &str) -> Vec<Arc<Kind>> {
     let kinds = documents(text).into_iter().map(|crd| match Definition::compile(&crd) {
-        Ok(definition) => kinds_of(&Arc::new(definition), 0),
+        Ok(definition) => kinds_of(&Arc::new(definition), 0, None),
         Err(errors) => {
             tracing::error!(?errors, "a definition of the server's own does not compile and is not served");
             Vec::new()

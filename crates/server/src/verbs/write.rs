@@ -226,7 +226,11 @@ pub fn stored_kind(call: &Call) -> Arc<Kind> {
 
 pub fn validate_create(kind: &Kind, value: &Value) -> Result<()> {
     let errors = match kind.custom.as_ref().and_then(|c| c.version()) {
-        Some(version) => version.validate_after(validate::metadata_create(&kind.resource, value), value, None),
+        Some(version) => {
+            let mut errors = version.validate_after(validate::metadata_create(&kind.resource, value), value, None);
+            errors.extend(crate::exports::validate(kind, value, None));
+            errors
+        }
         None if kind.is_definition() => {
             let mut errors = validate::metadata_create(&kind.resource, value);
             errors.extend(api::crd::validate_definition(value, None));
@@ -242,7 +246,11 @@ pub fn validate_update(kind: &Kind, subresource: &str, new: &Value, old: &Value)
         Some(version) if subresource == "status" => {
             version.validate_status_after(validate::metadata_update(new, old), new, old)
         }
-        Some(version) => version.validate_after(validate::metadata_update(new, old), new, Some(old)),
+        Some(version) => {
+            let mut errors = version.validate_after(validate::metadata_update(new, old), new, Some(old));
+            errors.extend(crate::exports::validate(kind, new, Some(old)));
+            errors
+        }
         None if kind.is_definition() => {
             let mut errors = validate::metadata_update(new, old);
             if subresource.is_empty() {

@@ -1,0 +1,154 @@
+//! What users may write of exports and bindings: who may bind, what nobody may take away, what is valid.
+
+use api::{
+    field::{FieldError, FieldErrors},
+    status::{Result, Status},
+};
+use serde_json::Value;
+
+use super::{BINDINGS, EXPORTS, GROUP, SCHEMAS, VERSION, index, schema};
+use crate::{call::Call, identity::Attributes, kinds::Kind, verbs::create::metadata};
+
+/// Holds a binding until the bound objects are gone.
+pub const FINALIZER: &str = "apis.kcp.io/apibinding-finalizer";
+
+/// Completes and judges a new object.
+pub fn create(call: &Call, value: &mut Value) -> Result<()> {
+    match &*call.kind.collection {
+        BINDINGS => {
+            hold(value);
+            Ok(())
+        }
+        _ if !call.kind.identity.is_empty() => stays(call),
+        _ => Ok(()),
+    }
+}
+
+/// Judges a complete new object, which no webhook can change any more.
+pub fn judge(call: &Call, value: &Value, old: Option<&Value>) -> Result<()> {
+    if old.is_none() && &*call.kind.collection == BINDINGS { may_bind(call, value) } else { Ok(()) }
+}
+
+/// Completes and judges a change. What a binding is bound to does not change, so the right to bind was asked for already.
+pub fn update(call: &Call, new: &mut Value, old: &Value) -> Result<()> {
+    let ours = matches!(&*call.kind.collection, BINDINGS | EXPORTS | SCHEMAS);
+    if !ours || is_server(call) {
+        return Ok(());
+    }
+    if call.target.subresource == "status" {
+        // Whoever writes what is bound could bind anything.
+        let why = "its status is written by the server only";
+        return Err(Status::forbidden(GROUP, call.kind.plural(), &call.target.name, why));
+    }
+    if &*call.kind.collection == BINDINGS && is_held(old) {
+        hold(new);
+    }
+    Ok(())
+}
+
+/// Judges a deletion: what workspaces are bound to stays.
+pub fn delete(call: &Call, value: &Value) -> Result<()> {
+    if &*call.kind.collection != SCHEMAS || is_server(call) {
+        return Ok(());
+    }
+    let name = value["metadata"]["name"].as_str().unwrap_or_default();
+    let refuse = |why: String| Err(Status::forbidden(GROUP, "apiresourceschemas", name, &why));
+    let index = call.server.exports.read();
+    for (key, export) in index.exports_in(&call.cluster) {
+        let shown = key.split("//").nth(1).unwrap_or_default();
+        if export.schemas.iter().any(|schema| &**schema == name) {
+            return refuse(format!("the APIExport {shown} exports it"));
+        }
+        let binds = |binder: &Box<str>| {
+            let cluster = binder.split("//").next().unwrap_or_default();
+            let mut bindings = index.bindings_in(cluster).map(|(_, binding)| binding);
+            bindings.any(|b| b.export == *key && b.schemas.iter().any(|schema| &**schema == name))
+        };
+        if index.binders(key).any(binds) {
+            return refuse(format!("workspaces that bind the APIExport {shown} still use it"));
+        }
+    }
+    Ok(())
+}
+
+/// Errors beyond those of the kinds' own schemas.
+pub fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> FieldErrors {
+    match &*kind.collection {
+        SCHEMAS => schema::validate(new, old),
+        EXPORTS => {
+            let mut errors = schema::validate_export(new);
+            if let Some(old) = old {
+                let secret = |export: &Value| export["spec"]["identity"]["secretRef"].clone();
+                if !secret(old).is_null() && secret(new) != secret(old) {
+                    let why = "an identity never changes: bound objects belong to it";
+                    errors.push(FieldError::forbidden("spec.identity.secretRef", why));
+                }
+            }
+            errors
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The server's own controllers, also those that take a whole workspace down.
+fn is_server(call: &Call) -> bool {
+    call.user.name == "system:apiserver" && call.user.is_in("system:masters")
+}
+
+fn is_held(value: &Value) -> bool {
+    value["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|f| f == FINALIZER))
+}
+
+fn hold(value: &mut Value) {
+    if is_held(value) {
+        return;
+    }
+    let finalizers = metadata(value).entry("finalizers").or_insert_with(|| Value::Array(Vec::new()));
+    match finalizers.as_array_mut() {
+        Some(list) => list.push(FINALIZER.into()),
+        None => *finalizers = serde_json::json!([FINALIZER]),
+    }
+}
+
+/// Binding needs the right to, in the workspace of the export. Whether the export is there is nobody else's business.
+fn may_bind(call: &Call, value: &Value) -> Result<()> {
+    let (provider, name) = index::reference(&call.cluster, value);
+    let attributes = Attributes {
+        verb: "bind".into(),
+        group: GROUP.into(),
+        version: VERSION.into(),
+        resource: "apiexports".into(),
+        name: name.to_owned(),
+        ..Attributes::default()
+    };
+    if call.server.authorize(&call.user, provider, &attributes).is_ok() {
+        return Ok(());
+    }
+    let own = value["metadata"]["name"].as_str().unwrap_or_default();
+    let why =
+        format!("no permission to bind to the APIExport {name} of {provider}: it needs the verb bind on it there");
+    Err(Status::forbidden(GROUP, "apibindings", own, &why))
+}
+
+/// Nothing new comes into a binding that is going away.
+fn stays(call: &Call) -> Result<()> {
+    let going = {
+        let index = call.server.exports.read();
+        let has = |b: &index::Binding| {
+            b.resources
+                .iter()
+                .any(|(group, resource)| &**group == call.kind.group() && &**resource == call.kind.plural())
+        };
+        let mut keys = index.bindings_in(&call.cluster).filter(|(_, b)| has(b)).map(|(key, _)| key.clone());
+        keys.next()
+    };
+    let Some(key) = going else { return Ok(()) };
+    let binding = call.server.cache.get(BINDINGS, &key);
+    let leaving =
+        binding.is_none_or(|b| api::selector::scan::raw_at(&b.json, &["metadata", "deletionTimestamp"]).is_some());
+    if leaving {
+        let why = "the APIBinding that brings this kind is being deleted";
+        return Err(Status::new(405, "MethodNotAllowed", why).about(call.kind.group(), call.kind.plural(), ""));
+    }
+    Ok(())
+}
