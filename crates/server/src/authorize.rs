@@ -118,18 +118,25 @@ impl Workspace {
     }
 }
 
-impl Authorizer for Workspace {
-    fn authorize(&self, user: &User, attributes: &Attributes) -> Decision {
+impl Workspace {
+    /// What is decided before anybody looks at roles.
+    fn decided(&self, user: &User, attributes: &Attributes) -> Option<bool> {
         if workspaces::is_confined_elsewhere(user, &self.cluster) {
-            return Decision::default();
+            return Some(false);
         }
         if self.cluster == EVERYWHERE {
             let reads = matches!(attributes.verb.as_str(), "list" | "watch") || !attributes.path.is_empty();
-            let may = user.is_in(MASTERS) || user.is_in(workspaces::CONTROLLERS) && reads;
-            return if may { Decision::allowed("") } else { Decision::default() };
+            return Some(user.is_in(MASTERS) || user.is_in(workspaces::CONTROLLERS) && reads);
         }
-        if !attributes.path.is_empty() && everybody_may(user, &attributes.verb, &attributes.path) {
-            return Decision::allowed("");
+        let open = !attributes.path.is_empty() && everybody_may(user, &attributes.verb, &attributes.path);
+        open.then_some(true)
+    }
+}
+
+impl Authorizer for Workspace {
+    fn authorize(&self, user: &User, attributes: &Attributes) -> Decision {
+        if let Some(allowed) = self.decided(user, attributes) {
+            return Decision { allowed, ..Decision::default() };
         }
         let of_node = self.authorize_node(user, attributes);
         if let Some(decision) = of_node.as_ref().filter(|decision| decision.allowed) {
@@ -144,10 +151,7 @@ impl Authorizer for Workspace {
     }
 
     fn verdict(&self, user: &User, attributes: &Attributes) -> std::result::Result<(), String> {
-        if !attributes.path.is_empty() && everybody_may(user, &attributes.verb, &attributes.path) {
-            return Ok(());
-        }
-        if node_authorizer::node_of(user).is_some() {
+        if self.decided(user, attributes).is_some() || node_authorizer::node_of(user).is_some() {
             let decision = self.authorize(user, attributes);
             return if decision.allowed { Ok(()) } else { Err(decision.reason) };
         }
@@ -254,6 +258,43 @@ mod tests {
         ] {
             let asked = of_request(verb, &pods, &Query::parse(Some(query)));
             assert_eq!((asked.name.as_str(), asked.verb.as_str()), (name, verb.name()), "{query}");
+        }
+    }
+
+    /// With and without a reason, the decision is the same.
+    #[test]
+    fn verdicts_are_decisions() {
+        let authorization = Authorization::default();
+        let user = |name: &str, group: &str| User { name: name.into(), groups: vec![group.into()], ..User::default() };
+        let mut confined = user("jane", MASTERS);
+        confined.extra.insert("authentication.kcp.io/scopes".into(), vec!["cluster:root:a".into()]);
+        let pods = Target { resource: "pods".into(), namespace: "ns".into(), ..Target::default() };
+        for cluster in [ROOT, "root:a", "root:b", EVERYWHERE] {
+            let here = authorization.in_workspace(cluster);
+            for user in [
+                user("x", MASTERS),
+                user("c", workspaces::CONTROLLERS),
+                user("j", "system:authenticated"),
+                user("system:node:n", "system:nodes"),
+                confined.clone(),
+                User::anonymous(),
+            ] {
+                for asked in [
+                    Attributes::path("get", "/version"),
+                    Attributes::path("get", "/api"),
+                    Attributes::path("get", "/metrics"),
+                    of_target(Verb::List, &pods),
+                    of_target(Verb::Delete, &pods),
+                ] {
+                    let decision = here.authorize(&user, &asked);
+                    let verdict = if decision.allowed { Ok(()) } else { Err(decision.reason) };
+                    assert_eq!(here.verdict(&user, &asked), verdict, "{cluster} {user:?} {asked:?}");
+                }
+            }
+            assert_eq!(here.allows(&confined, &of_target(Verb::List, &pods)), cluster == "root:a");
+            let controller = user("c", workspaces::CONTROLLERS);
+            assert_eq!(here.allows(&controller, &of_target(Verb::List, &pods)), cluster == EVERYWHERE);
+            assert!(!here.allows(&controller, &of_target(Verb::Delete, &pods)));
         }
     }
 
