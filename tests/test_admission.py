@@ -295,3 +295,166 @@ def test_kube_rs(center, ns, certs):
         assert status["message"] == 'admission webhook "a.example.com" denied the request: its name says it'
     finally:
         hook.stop()
+
+
+# ---- ValidatingAdmissionPolicy ----
+
+def policy(center, name, spec, expect=None):
+    body = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
+            "spec": {"matchConstraints": {"resourceRules": [RULE]}, **spec}}
+    return center.api("POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies", body, expect=expect)
+
+
+def bind(center, name, policy_name, *actions, **spec):
+    body = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
+            "spec": {"policyName": policy_name, "validationActions": list(actions), **spec}}
+    return center.api("POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings", body)
+
+
+def test_policies_deny_and_warn(center, ns, tools_here):
+    made = policy(center, "p", {
+        "variables": [{"name": "size", "expression": "size(object.data)"}, {"name": "big", "expression": "variables.size > 2"}],
+        "matchConditions": [{"name": "mine", "expression": f"request.namespace == '{ns}' && object.metadata.name != 'kube-root-ca.crt'"}],
+        "validations": [{"expression": "!variables.big", "messageExpression": "'at most 2 entries, not ' + string(variables.size)"},
+                        {"expression": "object.metadata.name != 'x'", "reason": "Forbidden"},
+                        {"expression": "!has(object.data.secret)", "message": " no secrets here "},
+                        {"expression": "oldObject == null || oldObject.data.k == object.data.k", "message": "k stays"},
+                        {"expression": "namespaceObject.metadata.name == request.namespace"},
+                        {"expression": "object.metadata.name != 'broken' || object.nope == 1"}]})
+    bind(center, "b", "p", "Deny")
+    create(center, ns, "fine")
+    head = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request:"
+    for name, data, code, reason, why in [
+            ("many", {"a": "1", "b": "2", "c": "3"}, 422, "Invalid", "at most 2 entries, not 3"),
+            ("x", {"k": "v"}, 403, "Forbidden", "failed expression: object.metadata.name != 'x'"),
+            ("s", {"secret": "v"}, 422, "Invalid", "no secrets here"),
+            ("broken", {"k": "v"}, 422, "Invalid", "expression 'object.metadata.name != 'broken' || object.nope == 1' resulted in error: no such key: nope")]:
+        body = {**config_map(name), "data": data}
+        status = center.api("POST", f"/api/v1/namespaces/{ns}/configmaps", body, expect=[code])
+        assert (status["message"], status["reason"]) == (f'configmaps "{name}" is forbidden: {head} {why}', reason), status
+        assert status["details"]["causes"] == [{"message": f"{head} {why}"}]
+    said = tools_here.kubectl("-n", ns, "patch", "cm", "fine", "-p", '{"data":{"k":"w"}}', code=1)
+    assert f'{head} k stays' in said
+    wait_for("observedGeneration", lambda: center.api("GET", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/p")
+             ["status"]["observedGeneration"] == made["metadata"]["generation"])
+    # The same, only said; and a policy that is bound to nothing does nothing.
+    center.api("DELETE", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/b")
+    create(center, ns, "unbound", labels={"x": "y"})
+    bind(center, "b", "p", "Warn", "Audit", matchResources={"objectSelector": {"matchLabels": {"warn": "me"}}})
+    _, headers = create(center, ns, "x", labels={"warn": "me"})
+    assert "Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': failed expression" in headers["warning"]
+    assert "warning" not in create(center, ns, "x2")[1]
+
+
+def test_policy_params(center, ns):
+    policy(center, "p", {"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+                         "matchConditions": [{"name": "not-params", "expression": "!has(object.metadata.labels) || !('param' in object.metadata.labels)"},
+                                             {"name": "mine", "expression": f"request.namespace == '{ns}'"}],
+                         "validations": [{"expression": "object.metadata.name.size() <= int(params.data.most)",
+                                          "messageExpression": "'names have at most ' + params.data.most + ' letters'"}]})
+    bind(center, "b", "p", "Deny", paramRef={"name": "limits", "namespace": ns, "parameterNotFoundAction": "Deny"})
+    status = center.api("POST", f"/api/v1/namespaces/{ns}/configmaps", config_map("abc"), expect=[422])
+    assert "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction" in status["message"]
+    for name, most in (("limits", "3"), ("loose", "9")):
+        body = {**config_map(name, labels={"param": "yes"}), "data": {"most": most}}
+        # While it is missing, the binding refuses even its own parameter: it is made through another door.
+        center.api("DELETE", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/b")
+        center.api("POST", f"/api/v1/namespaces/{ns}/configmaps", body)
+        bind(center, "b", "p", "Deny", paramRef={"name": "limits", "parameterNotFoundAction": "Deny"})
+    create(center, ns, "abc")
+    status, _ = create(center, ns, "abcd", code=422)
+    assert status["message"].endswith("denied request: names have at most 3 letters")
+    center.api("DELETE", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/b")
+    # A selector uses the policy with every set of parameters that it finds; none, where that is allowed, is none.
+    bind(center, "b", "p", "Deny", paramRef={"selector": {"matchLabels": {"param": "yes"}}, "parameterNotFoundAction": "Allow"})
+    create(center, ns, "abcde", code=422)
+    center.api("DELETE", f"/api/v1/namespaces/{ns}/configmaps/limits")
+    create(center, ns, "abcde")
+    create(center, ns, "abcdefghijk", code=422)
+
+
+def test_policies_that_cannot_be_right(center):
+    for spec, why in [({"validations": [{"expression": "object.x +"}]}, "spec.validations[0].expression: Invalid value"),
+                      ({"validations": [{"expression": "1 + 1"}]}, "must evaluate to bool"),
+                      ({"validations": [{"expression": "params.x == 1"}]}, "undeclared reference to 'params'"),
+                      ({"validations": [{"expression": "variables.a", }], "variables": [{"name": "b", "expression": "true"}]}, "undefined field 'a'"),
+                      ({"validations": [{"expression": "true", "messageExpression": "1"}]}, "must evaluate to string")]:
+        status = policy(center, "wrong", spec, expect=[422])
+        assert why in status["message"], status["message"]
+
+
+# ---- conversion of custom resources ----
+
+GROUP = "looms.example.com"
+
+
+def definition(hook, certs):
+    schema = lambda field: {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        field: {"type": "string"}, "size": {"type": "integer", "default": 7}}}}}}
+    version = lambda name, field, storage: {
+        "name": name, "served": True, "storage": storage, "schema": schema(field), "subresources": {"status": {}},
+        "additionalPrinterColumns": [{"name": "Colour", "type": "string", "jsonPath": f".spec.{field}"}]}
+    return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": f"looms.{GROUP}"},
+            "spec": {"group": GROUP, "scope": "Namespaced", "names": {"plural": "looms", "singular": "loom", "kind": "Loom"},
+                     "versions": [version("v1", "colour", True), version("v2", "color", False)],
+                     "conversion": {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": {
+                         "url": hook.url("/convert"), "caBundle": bundle(certs / "ca.crt")}}}}}
+
+
+def convert(request):
+    desired = request["desiredAPIVersion"]
+    old, new = ("colour", "color") if desired.endswith("v2") else ("color", "colour")
+    objects = []
+    for it in request["objects"]:
+        it["apiVersion"] = desired
+        if old in it.get("spec", {}):
+            it["spec"][new] = it["spec"].pop(old)
+        objects.append(it)
+    return {"convertedObjects": objects, "result": {"status": "Success"}}
+
+
+def test_conversion_webhooks(center, ns, hook, certs, tools_here):
+    hook.answers["/convert"] = convert
+    center.api("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition(hook, certs))
+    base = f"/apis/{GROUP}/%s/namespaces/{ns}/looms"
+    wait_for("the kind", lambda: center.api("GET", base % "v2"))
+    loom = {"apiVersion": f"{GROUP}/v1", "kind": "Loom", "metadata": {"name": "a"}, "spec": {"colour": "red"}}
+    made = center.api("POST", base % "v1", loom)
+    assert hook.requests("/convert") == []
+    # Read, listed, watched and changed in the other version.
+    got = center.api("GET", base % "v2" + "/a")
+    assert (got["apiVersion"], got["spec"]) == (f"{GROUP}/v2", {"color": "red", "size": 7})
+    assert got["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+    asked = len(hook.requests("/convert"))
+    listed = center.api("GET", base % "v2")
+    assert [i["spec"]["color"] for i in listed["items"]] == ["red"] and listed["items"][0]["apiVersion"] == f"{GROUP}/v2"
+    assert len(hook.requests("/convert")) == asked, "what was converted is known"
+    version = listed["metadata"]["resourceVersion"]
+    center.api("PATCH", base % "v2" + "/a", {"spec": {"color": "blue"}}, content_type="application/merge-patch+json")
+    assert center.api("GET", base % "v1" + "/a")["spec"] == {"colour": "blue", "size": 7}
+    b = center.api("POST", base % "v2", {"apiVersion": f"{GROUP}/v2", "kind": "Loom", "metadata": {"name": "b"}, "spec": {"color": "green"}})
+    assert (b["spec"]["color"], center.api("GET", base % "v1" + "/b")["spec"]["colour"]) == ("green", "green")
+    b["spec"]["color"] = "grey"
+    assert center.api("PUT", base % "v2" + "/b", b)["spec"]["color"] == "grey"
+    applied = {"apiVersion": f"{GROUP}/v2", "kind": "Loom", "metadata": {"name": "b"}, "spec": {"size": 9}}
+    done = center.api("PATCH", base % "v2" + "/b?fieldManager=me&force=true", applied, content_type="application/apply-patch+yaml")
+    assert done["spec"] == {"color": "grey", "size": 9}
+    status, _, raw = center.request("GET", base % "v2" + f"?watch=1&timeoutSeconds=1&resourceVersion={version}")
+    events = [json.loads(line) for line in raw.splitlines()]
+    assert [(e["type"], e["object"]["apiVersion"], e["object"]["spec"]["color"]) for e in events] == [
+        ("MODIFIED", f"{GROUP}/v2", "blue"), ("ADDED", f"{GROUP}/v2", "green"),
+        ("MODIFIED", f"{GROUP}/v2", "grey"), ("MODIFIED", f"{GROUP}/v2", "grey")]
+    for version in ("v1", "v2"):
+        table = tools_here.kubectl("-n", ns, "get", f"looms.{version}.{GROUP}").split()
+        assert table == ["NAME", "COLOUR", "a", "blue", "b", "grey"], table
+    # A webhook that fails makes the other version unreadable, and says why; the stored one is as it was.
+    hook.answers["/convert"] = lambda r: {"result": {"status": "Failure", "message": "out of yarn"}}
+    made = center.api("POST", base % "v1", {**loom, "metadata": {"name": "c"}})
+    status = center.api("GET", base % "v2" + "/c", expect=[500])
+    assert status["message"] == f"conversion webhook for {GROUP}/v1, Kind=Loom failed: out of yarn"
+    _, _, raw = center.request("GET", base % "v2" + f"?watch=1&timeoutSeconds=1&resourceVersion={int(made['metadata']['resourceVersion']) - 1}")
+    assert "out of yarn" in json.loads(raw)["object"]["message"] and json.loads(raw)["type"] == "ERROR"
+    hook.answers["/convert"] = convert
+    gone = center.api("DELETE", base % "v2" + "/c")
+    assert gone["status"] == "Success"
+    center.api("DELETE", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/looms.{GROUP}")

@@ -19,6 +19,7 @@ use crate::{
     reply::Reply,
     request::{Path, Query, Route, Target, Verb},
     respond, subresources, verbs,
+    webhooks::convert,
     workspaces::wildcard::EVERYWHERE,
 };
 
@@ -133,7 +134,11 @@ impl Server {
         if let Err(status) = accept {
             return Ok(respond::failure(&status, error_format_of(header)));
         }
-        Ok(match run(&call, verb).await {
+        let answer = match run(&call, verb).await {
+            Ok(reply) => convert::reply(&call, reply).await,
+            refused => refused,
+        };
+        Ok(match answer {
             Ok(reply) => respond::reply(&call, reply),
             Err(status) => respond::call_failure(&call, &status),
         })

@@ -63,6 +63,7 @@ pub struct Server {
     pub authorization: Arc<authorize::Authorization>,
     pub admission: Arc<admission::Registry>,
     pub workspaces: Arc<workspaces::Workspaces>,
+    pub conversions: webhooks::Conversions,
     /// Writers where quotas count take turns.
     pub turns: admission::quota::Turns,
     pub inflight: limits::Inflight,

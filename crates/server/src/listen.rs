@@ -72,6 +72,7 @@ pub async fn start(options: Options) -> Result<Running, Error> {
         authorization,
         admission,
         workspaces,
+        conversions: Default::default(),
         turns: Default::default(),
         inflight: Inflight::new(&options.limits),
         openapi: Documents::default(),

@@ -30,7 +30,9 @@ const PIECE: usize = 256 << 10;
 pub fn convert_value(kind: &Kind, value: &mut Value, to_stored: bool) -> Result<(), String> {
     if let Some(custom) = &kind.custom {
         let definition = &custom.definition;
-        if !to_stored {
+        // What a webhook has brought to the kind's version has had its defaults before.
+        let own = value["apiVersion"] == kind.api_version.as_str() && kind.is_converted();
+        if !to_stored && !own {
             definition.storage_version().default(value);
         }
         definition.relabel(value, if to_stored { &kind.stored_version } else { &kind.resource.version });

@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 
+use super::expressions::Known;
 use super::node::Node;
 use super::{Rules, meta};
+use crate::crd::cel::Type;
 use crate::names;
 
 const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
@@ -59,7 +61,7 @@ fn webhook(hook: Node<'_>) {
     meta::label_selector(hook.get("objectSelector"));
     given_one_of(hook.get("reinvocationPolicy"), &["IfNeeded", "Never"]);
     client_config(hook.get("clientConfig"));
-    match_conditions(hook.get("matchConditions"));
+    match_conditions(hook.get("matchConditions"), &Known::of_webhook());
 }
 
 fn given_one_of(node: Node<'_>, supported: &[&str]) {
@@ -157,7 +159,7 @@ fn client_config(config: Node<'_>) {
     }
 }
 
-fn match_conditions(conditions: Node<'_>) {
+fn match_conditions(conditions: Node<'_>, known: &Known) {
     if conditions.len() > 64 {
         conditions.too_many(64);
     }
@@ -166,6 +168,7 @@ fn match_conditions(conditions: Node<'_>) {
         if condition.get("expression").str().trim().is_empty() {
             condition.get("expression").required("");
         }
+        known.check(condition.get("expression"), &[Type::Bool]);
         let name = condition.get("name");
         if name.is_empty() {
             name.required("");
@@ -204,18 +207,60 @@ fn policy(root: Node<'_>) {
     } else {
         constraints.required("");
     }
-    match_conditions(spec.get("matchConditions"));
+    let mut known = Known::of_policy(kind.is_set());
+    variables(spec.get("variables"), &mut known);
+    match_conditions(spec.get("matchConditions"), &known);
     let (validations, audits) = (spec.get("validations"), spec.get("auditAnnotations"));
     if validations.is_empty() && audits.is_empty() {
         let text = "validations or auditAnnotations must be non-empty";
         validations.required(&format!("{text}; {}", text.replace("non-empty", "specified")));
         audits.required(text);
     }
+    audit_annotations(audits, &known);
     for validation in validations.items() {
         if validation.get("expression").str().trim().is_empty() {
             validation.get("expression").required("expression is not specified");
         }
+        known.check(validation.get("expression"), &[Type::Bool]);
+        known.check(validation.get("messageExpression"), &[Type::Text]);
         given_one_of(validation.get("reason"), &["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"]);
+    }
+}
+
+/// Each may read those before it.
+fn variables(list: Node<'_>, known: &mut Known) {
+    for variable in list.items() {
+        let (name, expression) = (variable.get("name"), variable.get("expression"));
+        let is_identifier = name.str().chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+            && !name.str().starts_with(|c: char| c.is_ascii_digit());
+        if name.is_empty() || name.str().trim().is_empty() {
+            name.required("name is not specified");
+        } else if !is_identifier {
+            name.invalid("name is not a valid CEL identifier");
+        }
+        if expression.str().trim().is_empty() {
+            expression.required("expression is not specified");
+        }
+        let ty = known.check(expression, &[]);
+        known.declare(name.str(), ty);
+    }
+}
+
+fn audit_annotations(list: Node<'_>, known: &Known) {
+    if list.len() > 20 {
+        list.too_many(20);
+    }
+    let mut seen = HashSet::new();
+    for annotation in list.items() {
+        let (key, value) = (annotation.get("key"), annotation.get("valueExpression"));
+        key.required_and(names::qualified_name);
+        if !key.is_empty() && !seen.insert(key.str()) {
+            key.duplicate();
+        }
+        if value.str().trim().is_empty() {
+            value.required("valueExpression is not specified");
+        }
+        known.check(value, &[Type::Text, Type::Null]);
     }
 }
 
@@ -231,9 +276,23 @@ fn match_resources(constraints: Node<'_>) {
     given_one_of(constraints.get("matchPolicy"), &["Equivalent", "Exact"]);
 }
 
+fn param_ref(param: Node<'_>) {
+    let (name, selector) = (param.get("name"), param.get("selector"));
+    match (name.is_empty(), selector.is_set()) {
+        (false, true) => name.forbidden("name and selector are mutually exclusive"),
+        (true, false) => param.required("one of name or selector must be specified"),
+        (false, false) => name.check(names::dns1123_subdomain),
+        (true, true) => meta::label_selector(selector),
+    }
+    param.get("parameterNotFoundAction").required_one_of(&["Allow", "Deny"]);
+}
+
 fn binding(root: Node<'_>) {
     let spec = root.get("spec");
     spec.get("policyName").required_and(names::dns1123_subdomain);
+    if spec.get("paramRef").is_set() {
+        param_ref(spec.get("paramRef"));
+    }
     match_resources(spec.get("matchResources"));
     let actions = spec.get("validationActions");
     if actions.is_empty() {

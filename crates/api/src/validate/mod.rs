@@ -13,6 +13,7 @@ mod claims;
 mod cluster;
 mod config;
 mod cron;
+mod expressions;
 mod internal;
 mod lines;
 mod meta;

@@ -30,6 +30,10 @@ impl<'a> Scope<'a> {
         Self { variables, host: Authorizer { call: question.call } }
     }
 
+    pub fn add(&mut self, name: &'static str, value: Value) {
+        self.variables.push((name, value));
+    }
+
     pub fn evaluate(
         &self,
         expression: &Expression,

@@ -13,6 +13,7 @@ mod nodes;
 mod notes;
 mod objects;
 mod pods;
+mod policies;
 mod question;
 pub mod quota;
 mod registry;

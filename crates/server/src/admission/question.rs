@@ -6,7 +6,7 @@ use api::status::{Result, Status};
 use serde_json::{Value, json};
 
 use super::matching::Asked;
-use crate::{call::Call, kinds::Kind, render};
+use crate::{call::Call, kinds::Kind, webhooks::convert};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -115,13 +115,10 @@ impl<'a> Question<'a> {
 
     /// Brings an object of this request from one form of its resource to another.
     pub async fn convert(&self, value: Value, from: &Arc<Kind>, to: &Arc<Kind>) -> Result<Value> {
-        if from.api_version == to.api_version || !self.speaks_own_kind() {
+        if !self.speaks_own_kind() {
             return Ok(value);
         }
-        let mut value = value;
-        render::convert_value(from, &mut value, true).map_err(Status::internal)?;
-        render::convert_value(to, &mut value, false).map_err(Status::internal)?;
-        Ok(value)
+        convert::value(&self.call.server, &self.call.cluster, from, to, value).await
     }
 
     /// Whether the objects are of the kind that the resource is of, not a Scale or an Eviction of it.

@@ -1,12 +1,17 @@
-//! The webhooks of every workspace, compiled as their configurations change. A workspace without any costs one look.
+//! The webhooks and policies of every workspace, compiled as their configurations change. A workspace without any costs one look.
 
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, PoisonError, RwLock},
 };
 
-use super::hooks::Hook;
-use crate::cache::{Change, ChangeKind, Observer};
+use serde_json::Value;
+
+use super::{hooks::Hook, policies::Policies};
+use crate::{
+    cache::{Change, ChangeKind, Observer},
+    object::Object,
+};
 
 const GROUP: &str = "admissionregistration.k8s.io/";
 
@@ -17,11 +22,12 @@ type Hooks = BTreeMap<Box<str>, Vec<Arc<Hook>>>;
 pub struct Workspace {
     pub mutating: Hooks,
     pub validating: Hooks,
+    pub policies: Policies,
 }
 
 impl Workspace {
     fn is_empty(&self) -> bool {
-        self.mutating.is_empty() && self.validating.is_empty()
+        self.mutating.is_empty() && self.validating.is_empty() && self.policies.is_empty()
     }
 }
 
@@ -50,18 +56,12 @@ impl Registry {
         let value = (change.kind != ChangeKind::Deleted).then(|| object.value());
         let mut workspaces = self.workspaces.write().unwrap_or_else(PoisonError::into_inner);
         let mut workspace = workspaces.get(object.cluster()).map(|known| (**known).clone()).unwrap_or_default();
-        let hooks = match resource {
-            "mutatingwebhookconfigurations" => &mut workspace.mutating,
-            "validatingwebhookconfigurations" => &mut workspace.validating,
+        match resource {
+            "mutatingwebhookconfigurations" => set(&mut workspace.mutating, object, value.as_ref()),
+            "validatingwebhookconfigurations" => set(&mut workspace.validating, object, value.as_ref()),
+            "validatingadmissionpolicies" => workspace.policies.set_policy(object.name(), value.as_ref()),
+            "validatingadmissionpolicybindings" => workspace.policies.set_binding(object.name(), value.as_ref()),
             _ => return,
-        };
-        match value {
-            Some(value) => {
-                hooks.insert(object.name().into(), Hook::all(object.cluster(), &value));
-            }
-            None => {
-                hooks.remove(object.name());
-            }
         }
         if workspace.is_empty() {
             workspaces.remove(object.cluster());
@@ -69,4 +69,11 @@ impl Registry {
             workspaces.insert(object.cluster().into(), Arc::new(workspace));
         }
     }
+}
+
+fn set(hooks: &mut Hooks, object: &Object, value: Option<&Value>) {
+    match value {
+        Some(value) => hooks.insert(object.name().into(), Hook::all(object.cluster(), value)),
+        None => hooks.remove(object.name()),
+    };
 }

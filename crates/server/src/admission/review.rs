@@ -6,11 +6,11 @@ use api::status::{Result, Status};
 use serde_json::Value;
 
 use super::{
-    complete, hooks,
+    complete, hooks, policies,
     question::{Operation, Question, is_exempt},
     registry::Workspace,
 };
-use crate::{call::Call, render, types, verbs::write};
+use crate::{call::Call, render, types, verbs::write, webhooks::convert};
 
 /// Who has a say in this call.
 fn reviewers(call: &Call) -> Option<Arc<Workspace>> {
@@ -72,8 +72,7 @@ pub async fn validate(call: &Call, new: &Value, old: Option<&Value>) -> Result<(
 /// Judges a deletion, of which webhooks that change things are told too.
 pub async fn delete(call: &Call, stored: &Value, options: impl FnOnce() -> Value) -> Result<()> {
     let Some(workspace) = reviewers(call) else { return Ok(()) };
-    let mut old = stored.clone();
-    render::convert_value(&call.kind, &mut old, false).map_err(Status::internal)?;
+    let old = convert::from_stored(call, stored.clone()).await?;
     let mut question = Question::new(call, Operation::Delete, None, Some(old)).with_options(options());
     hooks::mutate(&workspace, &mut question, &mut hooks::Rounds::default(), &|_| Ok(())).await?;
     judge(&workspace, &question).await
@@ -99,5 +98,6 @@ pub async fn review(call: &Call, operation: Operation, value: &mut Value, old: O
 }
 
 async fn judge(workspace: &Workspace, question: &Question<'_>) -> Result<()> {
+    policies::judge(&workspace.policies, question).await?;
     hooks::validate(workspace, question).await
 }

@@ -59,7 +59,7 @@ struct State {
 }
 
 impl Change {
-    pub(super) fn new(kind: ChangeKind, object: Arc<Object>, previous: Option<Arc<Object>>) -> Self {
+    pub fn new(kind: ChangeKind, object: Arc<Object>, previous: Option<Arc<Object>>) -> Self {
         Self { kind, object, previous, protobuf: OnceLock::new() }
     }
 

@@ -9,6 +9,7 @@ mod definitions;
 mod garbage;
 mod housekeeping;
 mod namespaces;
+mod policies;
 pub mod queue;
 mod quota;
 
@@ -25,6 +26,7 @@ pub struct Controllers {
     definitions: queue::Queue,
     cluster_roles: queue::Queue,
     requests: queue::Queue,
+    policies: queue::Queue,
     quotas: quota::Quotas,
     garbage: garbage::Garbage,
 }
@@ -36,6 +38,7 @@ impl Controllers {
             definitions: queue::Queue::default(),
             cluster_roles: queue::Queue::default(),
             requests: queue::Queue::default(),
+            policies: queue::Queue::default(),
             quotas: quota::Quotas::default(),
             garbage: garbage::Garbage::default(),
         })
@@ -48,6 +51,7 @@ impl Controllers {
                 "core/namespaces" => controllers.namespaces.push(&change.object.key),
                 crate::kinds::DEFINITIONS => controllers.definitions.push(&change.object.key),
                 aggregation::ROLES => controllers.cluster_roles.push(change.object.cluster()),
+                policies::POLICIES => controllers.policies.push(&change.object.key),
                 certificates::REQUESTS => controllers.requests.push(&change.object.key),
                 _ => {}
             }
@@ -75,6 +79,7 @@ impl Controllers {
         tokio::spawn(definitions::run(self.clone(), server.clone()));
         tokio::spawn(aggregation::run(self.clone(), server.clone()));
         tokio::spawn(certificates::run(self.clone(), server.clone()));
+        tokio::spawn(policies::run(self.clone(), server.clone()));
         tokio::spawn(quota::run(self.clone(), server.clone()));
         tokio::spawn(garbage::run(self.clone(), server.clone()));
         tokio::spawn(crate::workspaces::run(server.clone()));

@@ -1,5 +1,7 @@
 //! Scale: the replica count of a workload, in a shape that all workloads share.
 
+use std::sync::Arc;
+
 use api::{
     apply::Context,
     decode,
@@ -20,6 +22,7 @@ use crate::{
     request::Verb,
     types,
     verbs::{get, patch, update, write},
+    webhooks::convert,
 };
 
 /// How often a change is tried on top of others' changes.
@@ -30,7 +33,7 @@ pub async fn run(call: &Call, verb: Verb) -> Result<Reply> {
         Verb::Get => {
             get::reach(call, 0).await?;
             let object = call.get().ok_or_else(|| call.not_found())?;
-            Ok(Reply::Value { code: 200, value: read(call, &object)? })
+            Ok(Reply::Value { code: 200, value: read(call, &object).await? })
         }
         Verb::Update => {
             call.check_write_options("UpdateOptions")?;
@@ -89,7 +92,7 @@ async fn change(call: &Call, make: impl Fn(&Value, &Context<'_>) -> Result<(Valu
         paths.iter().map(|(version, path)| (version.as_str(), path.as_ref().map(Vec::as_slice))).collect();
     for _ in 0..TRIES {
         let old = call.get().ok_or_else(|| call.not_found())?;
-        let mut value = current(call, &old)?;
+        let mut value = current(call, &old).await?;
         let owners = value["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
         let mut before = read_for_write(call, &value)?;
         before["metadata"]["managedFields"] = api::apply::scale_entries(&owners, &paths).into();
@@ -115,7 +118,7 @@ async fn change(call: &Call, make: impl Fn(&Value, &Context<'_>) -> Result<(Valu
             value["metadata"]["managedFields"] = owners.into();
         }
         if let Some(object) = update::replace(call, &old, value, false).await? {
-            return Ok(Reply::Value { code: 200, value: read(call, &object)? });
+            return Ok(Reply::Value { code: 200, value: read(call, &object).await? });
         }
     }
     Err(Status::modified(call.kind.group(), call.kind.plural(), &call.target.name))
@@ -138,14 +141,14 @@ fn replicas_paths(kind: &Kind) -> Vec<(String, Option<Vec<&str>>)> {
     }
 }
 
-fn current(call: &Call, object: &Object) -> Result<Value> {
-    let mut value = object.value();
+async fn current(call: &Call, object: &Arc<Object>) -> Result<Value> {
+    let mut value = convert::object(&call.server, &call.kind, object).await?.value();
     render::convert_value(&call.kind, &mut value, false).map_err(Status::internal)?;
     Ok(value)
 }
 
-fn read(call: &Call, object: &Object) -> Result<Value> {
-    let value = current(call, object)?;
+async fn read(call: &Call, object: &Arc<Object>) -> Result<Value> {
+    let value = current(call, object).await?;
     match call.kind.custom.as_ref().and_then(|c| c.version()) {
         Some(version) => version.scale_get(&value).unwrap_or_else(|| Err(Status::no_such_path())),
         None => strategy::scale::get(&call.kind.resource, &value).ok_or_else(Status::no_such_path),

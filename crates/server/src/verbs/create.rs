@@ -10,7 +10,7 @@ use api::{
 use serde_json::{Value, json};
 
 use super::write::{self, Written};
-use crate::{admission, call::Call, clock, object, object::Object, reply::Reply};
+use crate::{admission, call::Call, clock, object, object::Object, reply::Reply, webhooks::convert};
 
 /// How often a generated name that is taken is made anew.
 const TRIES: usize = 8;
@@ -114,7 +114,7 @@ pub async fn insert_tracked(call: &Call, mut value: Value) -> Result<Arc<Object>
         admission::judge(call, &final_value, None, &mut beside).await?;
         write::warn_about(call, &final_value, None);
         if call.kind.custom.is_some() {
-            write::to_stored(&call.kind, &mut final_value)?;
+            convert::to_stored(call, &mut final_value).await?;
         }
         let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let key = call.kind.key(&call.cluster, &call.target.namespace, &name);

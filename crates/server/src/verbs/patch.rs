@@ -10,7 +10,7 @@ use api::{
 use serde_json::Value;
 
 use super::{create, update, write};
-use crate::{call::Call, clock, negotiate::media_type, object::Object, render, reply::Reply};
+use crate::{call::Call, clock, negotiate::media_type, object::Object, render, reply::Reply, webhooks::convert};
 
 pub async fn patch(call: &Call) -> Result<Reply> {
     call.check_write_options("PatchOptions")?;
@@ -230,7 +230,7 @@ async fn apply_once(
     {
         return Err(Status::modified(call.kind.group(), call.kind.plural(), &call.target.name));
     }
-    let live = current(call, old)?;
+    let live = current(call, &*convert::object(&call.server, &call.kind, old).await?)?;
     let mut value = api::apply::apply(ctx, Some(&live), config, force)?;
     settle(call, &mut value)?;
     update::replace(call, old, value, false).await

@@ -12,7 +12,7 @@ use super::{
     create,
     write::{self, Written},
 };
-use crate::{admission, call::Call, clock, object, object::Object, reply::Reply};
+use crate::{admission, call::Call, clock, object, object::Object, reply::Reply, webhooks::convert};
 
 /// How often a change that names no version is tried on top of others' changes.
 const TRIES: usize = 30;
@@ -115,7 +115,7 @@ pub async fn change_as(
 ) -> Result<Arc<Object>> {
     for _ in 0..TRIES {
         let old = call.get().ok_or_else(|| call.not_found())?;
-        let new = make(&old)?;
+        let new = make(&convert::object(&call.server, &call.kind, &old).await?)?;
         if let Some(object) = replace(call, &old, new, tracked).await? {
             return Ok(object);
         }
@@ -128,7 +128,10 @@ pub async fn replace(call: &Call, old: &Arc<Object>, mut new: Value, tracked: bo
     let kind = &call.kind;
     let subresource = call.target.subresource.as_str();
     let old_stored = old.value();
-    let mut old_value = old_stored.clone();
+    let mut old_value = match convert::by_webhook(kind) {
+        Some(_) => convert::object(&call.server, kind, old).await?.value(),
+        None => old_stored.clone(),
+    };
     if kind.is_converted() || kind.custom.is_some() {
         crate::render::convert_value(kind, &mut old_value, false).map_err(Status::internal)?;
     }
@@ -146,7 +149,7 @@ pub async fn replace(call: &Call, old: &Arc<Object>, mut new: Value, tracked: bo
         write::validate_update(kind, subresource, &new, &old_value)?;
         admission::validate(call, &new, Some(&old_value)).await?;
         write::warn_about(call, &new, Some(&old_value));
-        write::to_stored(kind, &mut new)?;
+        convert::to_stored(call, &mut new).await?;
     } else {
         write::to_stored(kind, &mut new)?;
         let stored_kind = write::stored_kind(call);

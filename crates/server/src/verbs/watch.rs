@@ -20,6 +20,7 @@ use crate::{
     object::{self, Object},
     render::{self, EventWriter},
     reply::Reply,
+    webhooks::convert,
     workspaces::wildcard,
 };
 
@@ -57,6 +58,7 @@ pub async fn watch(call: &Call) -> Result<Reply> {
         Start::After(revision) => (Vec::new(), revision),
         Start::Now => (Vec::new(), call.snapshot().revision),
     };
+    let existing = convert::objects(&call.server, &call.kind, existing).await?;
     let seconds = match call.query.get("timeoutSeconds").parse::<u64>() {
         Ok(seconds) if seconds > 0 => seconds.min(86_400),
         _ => SHORTEST + rand::random_range(0..SHORTEST),
@@ -65,6 +67,7 @@ pub async fn watch(call: &Call) -> Result<Reply> {
     let watcher = Watcher {
         call_kind: call.kind.clone(),
         across: call.cluster == wildcard::EVERYWHERE,
+        server: call.server.clone(),
         cache: call.server.cache.clone(),
         collection,
         changed,
@@ -87,6 +90,7 @@ struct Watcher {
     call_kind: Arc<Kind>,
     /// Over all workspaces, of which objects then say theirs.
     across: bool,
+    server: Arc<crate::Server>,
     cache: Arc<crate::cache::Cache>,
     collection: Arc<Collection>,
     changed: watch::Receiver<()>,
@@ -131,6 +135,14 @@ impl Watcher {
             self.changed.mark_unchanged();
             match self.collection.since(self.position, CHANGES) {
                 Ok(changes) => {
+                    let changes = match convert::changes(&self.server, &self.call_kind, changes).await {
+                        Ok(changes) => changes,
+                        Err(status) => {
+                            self.ended = true;
+                            self.writer.error(&mut out, &status);
+                            return Some(out.into());
+                        }
+                    };
                     for change in &changes {
                         self.position = change.revision();
                         self.tell(&mut out, change);

@@ -2,7 +2,9 @@
 
 mod address;
 mod connect;
+pub mod convert;
 mod endpoint;
 mod trust;
 
+pub use convert::Conversions;
 pub use endpoint::Endpoint;

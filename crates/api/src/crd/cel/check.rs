@@ -6,6 +6,22 @@ use super::functions;
 use super::syntax::{Expr, Kind, Macro, MacroName};
 use super::types::Type;
 
+/// Methods of upstream's authorizer library.
+const AUTHORIZER: [&str; 12] = [
+    "path",
+    "group",
+    "serviceAccount",
+    "resource",
+    "subresource",
+    "namespace",
+    "name",
+    "check",
+    "allowed",
+    "reason",
+    "errored",
+    "error",
+];
+
 /// The variables an expression may read.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
@@ -168,6 +184,12 @@ impl Checker {
         match found {
             functions::Found::Type(Some(ty)) => ty,
             functions::Found::Type(None) => self.no_overload(at, display_name(name), target.as_ref(), &args),
+            // What is not known here is the authorizer, which whoever evaluates brings along.
+            functions::Found::Nothing if target == Some(Type::Unknown) && AUTHORIZER.contains(&name) => match name {
+                "allowed" | "errored" => Type::Bool,
+                "reason" | "error" => Type::Text,
+                _ => Type::Unknown,
+            },
             functions::Found::Nothing => self.wrong(at, format!("undeclared reference to '{name}' (in container '')")),
         }
     }

@@ -1,0 +1,114 @@
+//! Expressions of webhooks and policies: compiled when they are written, so that what cannot be right is refused then.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::node::Node;
+use crate::crd::cel::{Environment, Expression, Object, Type};
+
+/// What expressions in one object may read.
+pub(super) struct Known {
+    names: Vec<(String, Type)>,
+    variables: BTreeMap<String, Type>,
+    with_variables: bool,
+}
+
+fn object(name: &str, fields: &[(&str, Type)]) -> Type {
+    let fields = fields.iter().map(|(field, ty)| ((*field).to_owned(), ty.clone())).collect();
+    Type::Object(Arc::new(Object { name: name.to_owned(), fields }))
+}
+
+fn list(of: Type) -> Type {
+    Type::List(Box::new(of))
+}
+
+fn map(of: Type) -> Type {
+    Type::Map(Box::new(Type::Text), Box::new(of))
+}
+
+/// `request`, as upstream declares it.
+fn request() -> Type {
+    use Type::{Bool, Dyn, Text};
+    let kind = object("kubernetes.GroupVersionKind", &[("group", Text), ("version", Text), ("kind", Text)]);
+    let resource = object("kubernetes.GroupVersionResource", &[("group", Text), ("version", Text), ("resource", Text)]);
+    let user = object(
+        "kubernetes.UserInfo",
+        &[("username", Text), ("uid", Text), ("groups", list(Text)), ("extra", map(list(Text)))],
+    );
+    object(
+        "kubernetes.AdmissionRequest",
+        &[
+            ("kind", kind.clone()),
+            ("resource", resource.clone()),
+            ("subResource", Text),
+            ("requestKind", kind),
+            ("requestResource", resource),
+            ("requestSubResource", Text),
+            ("name", Text),
+            ("namespace", Text),
+            ("operation", Text),
+            ("userInfo", user),
+            ("dryRun", Bool),
+            ("options", Dyn),
+        ],
+    )
+}
+
+impl Known {
+    pub(super) fn of_webhook() -> Self {
+        let names =
+            [("object", Type::Dyn), ("oldObject", Type::Dyn), ("request", request()), ("authorizer", Type::Unknown)];
+        let names = names.map(|(name, ty)| (name.to_owned(), ty)).into();
+        Self { names, variables: BTreeMap::new(), with_variables: false }
+    }
+
+    pub(super) fn of_policy(with_params: bool) -> Self {
+        let mut known = Self::of_webhook();
+        known.with_variables = true;
+        known.names.push(("namespaceObject".to_owned(), Type::Dyn));
+        if with_params {
+            known.names.push(("params".to_owned(), Type::Dyn));
+        }
+        known
+    }
+
+    fn environment(&self) -> Environment {
+        let mut names = self.names.clone();
+        if self.with_variables {
+            let fields = self.variables.clone();
+            let variables = Object { name: "kubernetes.variables".to_owned(), fields };
+            names.push(("variables".to_owned(), Type::Object(Arc::new(variables))));
+        }
+        Environment::new(names)
+    }
+
+    /// Complains about an expression that is none, or that evaluates to something else than it must.
+    pub(super) fn check(&self, expression: Node<'_>, wanted: &[Type]) -> Type {
+        if expression.str().trim().is_empty() {
+            return Type::Unknown;
+        }
+        match Expression::compile(expression.str(), &self.environment()) {
+            Ok((_, ty)) if wanted.is_empty() || wanted.iter().any(|one| one.fits(&ty)) => ty,
+            Ok((_, ty)) => {
+                let named = |ty: &Type| if *ty == Type::Null { "null_type".to_owned() } else { ty.to_string() };
+                match wanted {
+                    [one] => expression.invalid(&format!("must evaluate to {}", named(one))),
+                    several => {
+                        let several: Vec<String> = several.iter().map(named).collect();
+                        expression.invalid(&format!("must evaluate to one of [{}]", several.join(" ")));
+                    }
+                }
+                ty
+            }
+            Err(why) => {
+                expression.invalid(&format!("compilation failed: {why}"));
+                Type::Unknown
+            }
+        }
+    }
+
+    /// Declares a variable, which later expressions may read.
+    pub(super) fn declare(&mut self, name: &str, ty: Type) {
+        self.variables.insert(name.to_owned(), ty);
+    }
+}
