@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -27,17 +28,41 @@ pub(crate) async fn ready(target: &Arc<Target>, timeout: u64, path: &str) -> Res
 
 pub(crate) async fn create(target: &Arc<Target>, c: &Common, prefix: Option<String>) -> Result<Value> {
     ensure_namespace(target, &c.namespace).await?;
+    let run = run_id();
+    let prefix = prefix.unwrap_or_else(|| format!("kb-{run}"));
+    let (data, label) = (json!({ "payload": filler(c.size) }), run.clone());
+    let body = move |i: u64| configmap(&format!("{prefix}-{i:06}"), &label, data.clone(), None);
+    post(target, c, collection(&c.namespace), body, json!({"command": "create", "size": c.size, "run": run})).await
+}
+
+/// Workspaces of the server, empty but for what each of them begins with.
+pub(crate) async fn workspaces(target: &Arc<Target>, c: &Common) -> Result<Value> {
+    let run = run_id();
+    let prefix = format!("kb-{run}");
+    let body = move |i: u64| {
+        let (kind, api_version) = ("Workspace", "tenancy.kcp.io/v1alpha1");
+        json!({"kind": kind, "apiVersion": api_version, "metadata": {"name": format!("{prefix}-{i:06}")}})
+            .to_string()
+            .into()
+    };
+    let path = "/apis/tenancy.kcp.io/v1alpha1/workspaces".to_owned();
+    post(target, c, path, body, json!({"command": "workspaces", "run": run})).await
+}
+
+async fn post(
+    target: &Arc<Target>,
+    c: &Common,
+    path: String,
+    body: impl Fn(u64) -> Bytes + Clone + Send + 'static,
+    extra: Value,
+) -> Result<Value> {
     let clients = connect_all(target, c.clients.max(1), c.shared).await?;
     let protocol = clients[0].protocol();
-    let run = run_id();
-    let prefix: Arc<str> = prefix.unwrap_or_else(|| format!("kb-{run}")).into();
-    let data = json!({ "payload": filler(c.size) });
     let next = Arc::new(AtomicU64::new(0));
     let meter = ProcMeter::start(&c.pid);
     let mut tasks = JoinSet::new();
     for mut client in clients {
-        let (next, prefix, run, data, path, total) =
-            (next.clone(), prefix.clone(), run.clone(), data.clone(), collection(&c.namespace), c.count as u64);
+        let (next, body, path, total) = (next.clone(), body.clone(), path.clone(), c.count as u64);
         tasks.spawn(async move {
             let mut s = Samples::default();
             loop {
@@ -45,7 +70,7 @@ pub(crate) async fn create(target: &Arc<Target>, c: &Common, prefix: Option<Stri
                 if i >= total {
                     return s;
                 }
-                let body = configmap(&format!("{prefix}-{i:06}"), &run, data.clone(), None);
+                let body = body(i);
                 let begun = Instant::now();
                 match client.call(Method::POST, &path, JSON, Some((JSON, body))).await {
                     Ok(_) => s.ok(begun.elapsed()),
@@ -58,7 +83,7 @@ pub(crate) async fn create(target: &Arc<Target>, c: &Common, prefix: Option<Stri
     while let Some(s) = tasks.join_next().await {
         all.merge(s?);
     }
-    Ok(report(c, protocol, meter, &mut all, json!({"command": "create", "size": c.size, "run": run})))
+    Ok(report(c, protocol, meter, &mut all, extra))
 }
 
 pub(crate) async fn clean(target: &Arc<Target>, c: &Common) -> Result<Value> {

@@ -92,6 +92,8 @@ enum Command {
         #[arg(long)]
         prefix: Option<String>,
     },
+    /// Create --count workspaces (tenancy.kcp.io) in the one that --url leads to
+    Workspaces,
     /// List the namespace's ConfigMaps --count times
     List {
         #[arg(long, value_enum, default_value_t = Accept::Json)]
@@ -175,6 +177,7 @@ async fn run(cli: Cli) -> Result<Value> {
     match cli.command {
         Command::Ready { timeout, path } => create::ready(&target, timeout, &path).await,
         Command::Create { prefix } => create::create(&target, &c, prefix).await,
+        Command::Workspaces => create::workspaces(&target, &c).await,
         Command::List { accept, limit, cached } => list::list(&target, &c, accept, limit, cached).await,
         Command::Watch { writers, rate, accept, timeout } => {
             watch::watch(&target, &c, writers, rate, accept, Duration::from_secs(timeout)).await
