@@ -28,6 +28,7 @@ pub async fn start(config: &Config) -> Result<server::Running> {
         store: Arc::new(store.clone()),
         shared_store: config.store == StoreKind::Etcd,
         extra_names: config.tls_names.clone(),
+        identity: config.identity.options()?,
         limits: server::Limits::default(),
     };
     let running = server::start(options).await?;

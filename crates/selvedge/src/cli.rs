@@ -8,7 +8,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::{
     center,
     config::{Config, Settings},
-    secrets, up, ws,
+    identity, secrets, up, ws,
 };
 
 /// Selvedge: an edge fabric in one binary.
@@ -46,6 +46,9 @@ enum Command {
     Ws(ws::Ws),
     /// Print the configuration that a center would run with: defaults, file, environment and flags together.
     Config(Settings),
+    /// The keys that sign ServiceAccount tokens: make a new one, list them.
+    #[command(subcommand)]
+    Keys(identity::Keys),
     /// Print a completion script for your shell.
     Completions { shell: clap_complete::Shell },
 }
@@ -60,6 +63,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Secrets(command) => secrets::run(command),
         Command::Ws(ws) => ws::run(ws),
         Command::Config(settings) => say(&yaml_serde::to_string(&Config::resolve(settings, Config::for_center())?)?),
+        Command::Keys(command) => identity::run(&command),
         Command::Completions { shell } => {
             let mut out = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "selvedge", &mut out);

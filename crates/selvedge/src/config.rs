@@ -6,6 +6,8 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use crate::identity::{IdentityConfig, IdentitySettings};
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StoreKind {
@@ -47,6 +49,8 @@ pub struct Settings {
     /// Which resources are sealed in the store: `secrets`, `configmaps`, `widgets.example.com`, or `none`.
     #[arg(long, env = "SELVEDGE_ENCRYPT_RESOURCES", value_delimiter = ',')]
     pub encrypt_resources: Vec<String>,
+    #[command(flatten)]
+    pub identity: IdentitySettings,
     /// What is logged: error, warn, info, debug, trace, or per module as in `info,server=debug`.
     #[arg(long, env = "SELVEDGE_LOG")]
     pub log: Option<String>,
@@ -63,6 +67,7 @@ pub struct Config {
     pub tls_names: Vec<String>,
     pub secrets_key_file: PathBuf,
     pub encrypt_resources: Vec<String>,
+    pub identity: IdentityConfig,
     pub log: String,
 }
 
@@ -78,6 +83,7 @@ impl Config {
             // Empty until the data directory is known.
             secrets_key_file: PathBuf::new(),
             encrypt_resources: vec!["secrets".into()],
+            identity: IdentityConfig::default(),
             log: "info".into(),
         }
     }
@@ -118,10 +124,12 @@ impl Config {
         set(&mut self.tls_names, Some(over.tls_names).filter(|all| !all.is_empty()));
         set(&mut self.secrets_key_file, over.secrets_key_file);
         set(&mut self.encrypt_resources, Some(over.encrypt_resources).filter(|all| !all.is_empty()));
+        self.identity.lay(over.identity);
         set(&mut self.log, over.log);
     }
 
     fn check(&self) -> Result<()> {
+        self.identity.options()?;
         for endpoint in &self.etcd_endpoints {
             if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {
                 bail!("etcd endpoint {endpoint:?} has no scheme: write http://{endpoint} or https://{endpoint}");

@@ -3,6 +3,7 @@
 mod center;
 mod cli;
 mod config;
+mod identity;
 mod secrets;
 mod up;
 mod ws;

@@ -240,6 +240,10 @@ impl Lookup for Cache {
         let uid = metadata["uid"].as_str().unwrap_or_default().to_owned();
         Some(Found { uid, deletion: deletion.map(|t| t.as_second()) })
     }
+
+    fn secret(&self, cluster: &str, namespace: &str, name: &str) -> Option<serde_json::Value> {
+        Some(self.get("core/secrets", &format!("{cluster}/{namespace}/{name}"))?.value())
+    }
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ impl Server {
     {
         let path = Path::parse(request.uri().path())?;
         let query = Query::parse(request.uri().query());
-        let sender = self.identity.authenticate(peer, request.headers(), &*self.cache)?;
+        let sender = self.identity.authenticate(peer, request.headers(), &path.cluster, &*self.cache)?;
         match path.route {
             Route::Other(other) => {
                 self.admit_path(sender, &path.cluster, &other, &request)?;

@@ -52,6 +52,7 @@ pub struct Options {
     pub shared_store: bool,
     /// Further names and addresses for the serving certificate.
     pub extra_names: Vec<String>,
+    pub identity: identity::Options,
     pub limits: limits::Limits,
 }
 

@@ -20,7 +20,7 @@ use crate::{
     cache::Cache,
     controllers::{self, Controllers},
     exports::Exports,
-    identity::{Identity, Peer},
+    identity::{Identity, Peer, shared},
     kinds::Kinds,
     limits::Inflight,
     metrics::Metrics,
@@ -46,7 +46,11 @@ pub async fn start(options: Options) -> Result<Running, Error> {
     let listener =
         TcpListener::bind(options.listen).await.map_err(|error| Error::Listen { address: options.listen, error })?;
     let address = listener.local_addr().map_err(|error| Error::Listen { address: options.listen, error })?;
-    let identity = Identity::open(&options.data_dir, address, &options.extra_names)?;
+    if options.shared_store {
+        shared::join(&*options.store, &options.data_dir.join("pki"), crate::clock::unix()).await?;
+    }
+    let identity =
+        Identity::open(&options.data_dir, address, &options.extra_names, &options.identity, options.shared_store)?;
     let tls = TlsAcceptor::from(identity.tls()?);
     let kinds = Arc::new(Kinds::default());
     let controllers = Controllers::new();
@@ -54,7 +58,7 @@ pub async fn start(options: Options) -> Result<Running, Error> {
     let authorization = Arc::new(Authorization::default());
     let admission = Arc::new(Registry::default());
     let workspaces = Arc::new(Workspaces::default());
-    let observers = vec![
+    let mut observers = vec![
         kinds.clone().observer(),
         authorization.observer(),
         admission.observer(),
@@ -62,6 +66,9 @@ pub async fn start(options: Options) -> Result<Running, Error> {
         exports.observer(),
         controllers.observer(),
     ];
+    if options.shared_store {
+        observers.push(shared::observer(identity.tokens().keys().clone()));
+    }
     let cache = Cache::load(options.store.clone(), observers).await?;
     let (stop, shutdown) = watch::channel(false);
     let server = Arc::new(Server {
@@ -142,8 +149,8 @@ async fn accept(server: Arc<Server>, listener: TcpListener, tls: TlsAcceptor) {
 async fn serve(server: Arc<Server>, stream: TcpStream, tls: TlsAcceptor) {
     let _ = stream.set_nodelay(true);
     let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await else { return };
-    let certificate = stream.get_ref().1.peer_certificates().and_then(|all| all.first().cloned());
-    let peer = Arc::new(Peer::new(certificate));
+    let chain = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec).unwrap_or_default();
+    let peer = Arc::new(Peer::new(chain));
     let mut shutdown = server.shutdown.clone();
     let service = {
         let server = server.clone();

@@ -6,13 +6,16 @@ use serde_json::{Value, json};
 use super::forbid;
 use crate::{
     call::Call,
-    identity::{Attributes, Authorizer, signing::Request},
+    identity::{
+        Attributes, Authorizer,
+        signing::{EDGE, EDGES, Request},
+    },
 };
 
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 const MASTERS: &str = "system:masters";
 
-/// Nobody becomes an administrator by a certificate of this server.
+/// Nobody becomes an administrator by a certificate of this server, and no edge becomes another.
 pub fn create(call: &Call, value: &Value) -> Result<()> {
     // A certificate of this server counts in every workspace: who administers one must not make them.
     let signer = value["spec"]["signerName"].as_str().unwrap_or_default();
@@ -22,6 +25,12 @@ pub fn create(call: &Call, value: &Value) -> Result<()> {
             value,
             "certificates of this server are asked for, approved and signed in the workspace root only",
         ));
+    }
+    if signer == EDGE && call.user.is_in(EDGES) {
+        let asked = value["spec"]["request"].as_str().and_then(|text| Request::parse(text).ok());
+        if asked.is_none_or(|asked| asked.common_name() != call.user.name) {
+            return Err(forbid(call, value, &format!("can only create an edge CSR with CN={}", call.user.name)));
+        }
     }
     if value["spec"]["signerName"] != CLIENT {
         return Ok(());

@@ -24,6 +24,7 @@ async fn running() -> (Running, tempfile::TempDir) {
         store: Arc::new(MemoryStore::default()),
         shared_store: false,
         extra_names: Vec::new(),
+        identity: Default::default(),
         limits: Limits::default(),
     };
     (crate::start(options).await.unwrap(), dir)

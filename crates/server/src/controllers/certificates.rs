@@ -11,7 +11,7 @@ use crate::{
     Server, clock,
     identity::{
         Attributes, Authorizer, User,
-        signing::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, Request},
+        signing::{CLIENT, EDGE, KUBELET_CLIENT, KUBELET_SERVING, Request},
     },
     internal::Internal,
     object::Object,
@@ -43,7 +43,10 @@ async fn handle(server: &Arc<Server>, object: &Object) -> Result<()> {
     let value = object.value();
     let (spec, status) = (&value["spec"], &value["status"]);
     let signer = spec["signerName"].as_str().unwrap_or_default();
-    if !matches!(signer, CLIENT | KUBELET_CLIENT | KUBELET_SERVING) || has(status, "Failed") || has(status, "Denied") {
+    if !matches!(signer, CLIENT | EDGE | KUBELET_CLIENT | KUBELET_SERVING)
+        || has(status, "Failed")
+        || has(status, "Denied")
+    {
         return Ok(());
     }
     if status["certificate"].as_str().is_some_and(|text| !text.is_empty()) {
@@ -79,17 +82,23 @@ fn has(status: &Value, condition: &str) -> bool {
     status["conditions"].as_array().into_iter().flatten().any(|c| c["type"] == condition)
 }
 
-/// Why a node's request needs nobody's approval: the requester has the right to such certificates.
+/// Why a node's or an edge's request needs nobody's approval: the requester has the right to such certificates.
 fn approval(server: &Server, object: &Object, value: &Value, request: &Request, usages: &[&str]) -> Option<String> {
     let spec = &value["spec"];
-    if spec["signerName"] != KUBELET_CLIENT || request.is_for(KUBELET_CLIENT, usages).is_err() {
-        return None;
-    }
+    let signer = spec["signerName"].as_str().unwrap_or_default();
+    let (what, own, any) = match signer {
+        KUBELET_CLIENT => ("kubelet", "selfnodeclient", "nodeclient"),
+        EDGE => ("edge", "selfedgeclient", "edgeclient"),
+        _ => return None,
+    };
+    request.is_for(signer, usages).ok()?;
     let list = |v: &Value| v.as_array().into_iter().flatten().filter_map(|g| g.as_str().map(str::to_owned)).collect();
+    let extra = spec["extra"].as_object().into_iter().flatten();
     let user = User {
         name: spec["username"].as_str().unwrap_or_default().to_owned(),
+        uid: spec["uid"].as_str().unwrap_or_default().to_owned(),
         groups: list(&spec["groups"]),
-        ..User::default()
+        extra: extra.map(|(key, values)| (key.clone(), list(values))).collect(),
     };
     let may = |subresource: &str| {
         let attributes = Attributes {
@@ -102,10 +111,10 @@ fn approval(server: &Server, object: &Object, value: &Value, request: &Request, 
         };
         server.authorization.in_workspace(object.cluster()).authorize(&user, &attributes).allowed
     };
-    if user.name == request.common_name() && may("selfnodeclient") {
-        return Some("Auto approving self kubelet client certificate after SubjectAccessReview.".into());
+    if user.name == request.common_name() && may(own) {
+        return Some(format!("Auto approving self {what} client certificate after SubjectAccessReview."));
     }
-    may("nodeclient").then(|| "Auto approving kubelet client certificate after SubjectAccessReview.".into())
+    may(any).then(|| format!("Auto approving {what} client certificate after SubjectAccessReview."))
 }
 
 async fn add(

@@ -2,16 +2,19 @@
 //!
 //! Each controller is a task with a queue of names. The cache's observers fill the queues; nothing polls.
 
+mod account_tokens;
 mod aggregation;
 mod bootstrap;
 mod certificates;
 mod definitions;
+mod expiry;
 mod garbage;
 mod housekeeping;
 mod namespaces;
 mod policies;
 pub mod queue;
 mod quota;
+mod tend;
 
 use std::sync::Arc;
 
@@ -27,6 +30,7 @@ pub struct Controllers {
     cluster_roles: queue::Queue,
     requests: queue::Queue,
     policies: queue::Queue,
+    account_tokens: queue::Queue,
     quotas: quota::Quotas,
     garbage: garbage::Garbage,
 }
@@ -39,6 +43,7 @@ impl Controllers {
             cluster_roles: queue::Queue::default(),
             requests: queue::Queue::default(),
             policies: queue::Queue::default(),
+            account_tokens: queue::Queue::default(),
             quotas: quota::Quotas::default(),
             garbage: garbage::Garbage::default(),
         })
@@ -68,6 +73,7 @@ impl Controllers {
             if change.kind == crate::cache::ChangeKind::Deleted {
                 controllers.namespaces.push_if_waiting(&change.object);
             }
+            account_tokens::observe(&controllers, collection, change);
             controllers.quotas.observe(collection, change);
             controllers.garbage.observe(collection, change);
         })
@@ -80,6 +86,9 @@ impl Controllers {
         tokio::spawn(aggregation::run(self.clone(), server.clone()));
         tokio::spawn(certificates::run(self.clone(), server.clone()));
         tokio::spawn(policies::run(self.clone(), server.clone()));
+        tokio::spawn(account_tokens::run(self.clone(), server.clone()));
+        tokio::spawn(expiry::run(server.clone()));
+        tokio::spawn(tend::run(server.clone()));
         tokio::spawn(quota::run(self.clone(), server.clone()));
         tokio::spawn(garbage::run(self.clone(), server.clone()));
         tokio::spawn(crate::workspaces::run(server.clone()));

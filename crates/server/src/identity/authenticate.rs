@@ -1,14 +1,27 @@
 //! From what a connection and a request bring along to the user behind them.
 
-use std::{collections::BTreeMap, sync::OnceLock};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use api::status::{Result, Status};
 use aws_lc_rs::digest::{SHA256, digest};
+use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderMap, header::AUTHORIZATION};
-use rustls::pki_types::CertificateDer;
+use rustls::{
+    pki_types::{CertificateDer, UnixTime},
+    server::danger::ClientCertVerifier,
+};
 use serde_json::{Value, json};
 
-use super::token::{Claims, LEEWAY, ROOT, Reference, Refused, Tokens};
+use super::{
+    bootstrap_token, pki,
+    proxy::{self, Proxies},
+    token::{Claims, LEEWAY, ROOT, Reference, Refused, Tokens, Verified},
+    token_file::FixedTokens,
+};
 
 pub const AUTHENTICATED: &str = "system:authenticated";
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
@@ -60,21 +73,47 @@ impl User {
     }
 }
 
-/// The other end of a connection, as TLS knows it. Its certificate was checked against our authority by TLS.
+/// The other end of a connection: the certificates that it showed, if any. That it has the key is known from TLS; whether
+/// anybody vouches for them is looked at here.
 #[derive(Default)]
 pub struct Peer {
-    certificate: Option<CertificateDer<'static>>,
-    user: OnceLock<Option<User>>,
+    chain: Vec<CertificateDer<'static>>,
+    seen: OnceLock<Seen>,
+}
+
+/// What the authorities say of a certificate.
+#[derive(Default)]
+struct Seen {
+    /// By the authority of clients.
+    user: Option<User>,
+    /// By the authority of proxies: the common name.
+    proxy: Option<String>,
+    ends: i64,
 }
 
 impl Peer {
-    pub fn new(certificate: Option<CertificateDer<'static>>) -> Self {
-        Self { certificate, user: OnceLock::new() }
+    pub fn new(chain: Vec<CertificateDer<'static>>) -> Self {
+        Self { chain, seen: OnceLock::new() }
     }
 
-    /// Who the certificate names; read once for each connection.
-    pub fn user(&self) -> Option<&User> {
-        self.user.get_or_init(|| self.certificate.as_ref().and_then(certificate_user)).as_ref()
+    /// Looked at once for each connection; only its end comes later.
+    fn seen(&self, authenticator: &Authenticator, now: i64) -> &Seen {
+        self.seen.get_or_init(|| {
+            let Some((certificate, rest)) = self.chain.split_first() else { return Seen::default() };
+            let at = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now).unwrap_or_default()));
+            let vouches = |verifier: &Arc<dyn ClientCertVerifier>| {
+                let verified = verifier.verify_client_cert(certificate, rest, at);
+                verified.inspect_err(|why| tracing::debug!(%why, "nobody vouches for a client's certificate")).is_ok()
+            };
+            let name = || certificate_user(certificate).map(|user| user.name);
+            let by_clients = authenticator.clients.as_ref().is_some_and(vouches);
+            let by_proxies = authenticator.proxies.as_ref().is_some_and(|proxies| vouches(proxies.verifier()));
+            Seen {
+                user: by_clients.then(|| certificate_user(certificate)).flatten(),
+                proxy: by_proxies.then(name).flatten(),
+                ends: pki::ends_der(certificate).unwrap_or_default(),
+            }
+        })
     }
 }
 
@@ -118,66 +157,140 @@ pub struct Found {
 /// How the objects that tokens name are found. The namespace of a node is empty.
 pub trait Lookup {
     fn find(&self, cluster: &str, kind: Bound, namespace: &str, name: &str) -> Option<Found>;
+
+    /// A Secret with its content.
+    fn secret(&self, _cluster: &str, _namespace: &str, _name: &str) -> Option<Value> {
+        None
+    }
 }
 
 /// Knows who requests come from.
 pub struct Authenticator {
     tokens: Tokens,
     admin_token: String,
+    pub(super) fixed: FixedTokens,
+    pub(super) clients: Option<Arc<dyn ClientCertVerifier>>,
+    pub(super) proxies: Option<Proxies>,
+    pub(super) anonymous: bool,
 }
 
 impl Authenticator {
     pub fn new(tokens: Tokens, admin_token: String) -> Self {
-        Self { tokens, admin_token }
+        Self { tokens, admin_token, fixed: FixedTokens::default(), clients: None, proxies: None, anonymous: true }
     }
 
     pub fn tokens(&self) -> &Tokens {
         &self.tokens
     }
 
-    /// The user behind a request, before any impersonation. A certificate counts before a token; a token that is not good
-    /// is refused, even where nobody would have asked for one.
-    pub fn authenticate(&self, peer: &Peer, headers: &HeaderMap, lookup: &dyn Lookup, now: i64) -> Result<User> {
-        if let Some(user) = peer.user() {
+    /// The proxies that are believed, if any.
+    pub fn proxies(&self) -> Option<&Proxies> {
+        self.proxies.as_ref()
+    }
+
+    /// The user behind a request, before any impersonation: by a proxy's word, a certificate, or a token, in this order. What
+    /// is shown and not good is refused, even where nobody would have asked for it.
+    pub fn authenticate(
+        &self,
+        peer: &Peer,
+        headers: &HeaderMap,
+        cluster: &str,
+        lookup: &dyn Lookup,
+        now: i64,
+    ) -> Result<User> {
+        let seen = peer.seen(self, now);
+        let valid = seen.ends > now;
+        if let (Some(proxies), Some(name)) = (&self.proxies, &seen.proxy)
+            && valid
+            && proxies.knows(name)
+            && let Some(user) = proxy::user(headers)
+        {
+            return Ok(user);
+        }
+        if let Some(user) = seen.user.as_ref().filter(|_| valid) {
             return Ok(user.clone());
         }
         match bearer(headers) {
-            None => Ok(User::anonymous()),
-            Some(token) => match self.token_user(token, self.tokens.audiences(), lookup, now) {
+            Some(token) => match self.token_user(token, cluster, self.tokens.audiences(), lookup, now) {
                 Ok((user, _)) => Ok(user),
                 Err(refused) => {
                     tracing::debug!(%refused, "refused a bearer token");
                     Err(Status::unauthorized())
                 }
             },
+            None if peer.chain.is_empty() && self.anonymous => Ok(User::anonymous()),
+            None => Err(Status::unauthorized()),
         }
     }
 
-    /// Who a token stands for, and for which of the audiences it is good.
+    /// Who a token stands for, and for which of the audiences it is good. `cluster` is where it is shown.
     pub fn token_user(
         &self,
         token: &str,
+        cluster: &str,
         audiences: &[String],
         lookup: &dyn Lookup,
         now: i64,
     ) -> Result<(User, Vec<String>), Refused> {
+        if let Some(user) = self.fixed_user(token) {
+            return self.for_this_server(user, audiences);
+        }
+        match self.tokens.verify(token, audiences, now) {
+            Ok(Verified::Bound(claims)) => {
+                still_there(&claims, lookup, now)?;
+                let good_for = claims.audiences.iter().filter(|a| audiences.contains(a)).cloned().collect();
+                Ok((account_user(&claims), good_for))
+            }
+            Ok(Verified::Legacy(claims)) => {
+                still_there(&claims, lookup, now)?;
+                is_stored(token, &claims, lookup)?;
+                self.for_this_server(account_user(&claims), audiences)
+            }
+            Err(Refused::Foreign) => {
+                let (id, given) = bootstrap_token::parse(token).ok_or(Refused::Foreign)?;
+                let name = format!("{}{id}", bootstrap_token::PREFIX);
+                let secret = lookup.secret(cluster, bootstrap_token::HOME, &name).ok_or(Refused::Foreign)?;
+                let user = bootstrap_token::user(&secret, id, given, now).ok_or(Refused::Foreign)?;
+                self.for_this_server(user, audiences)
+            }
+            Err(refused) => Err(refused),
+        }
+    }
+
+    fn fixed_user(&self, token: &str) -> Option<User> {
         if aws_lc_rs::constant_time::verify_slices_are_equal(token.as_bytes(), self.admin_token.as_bytes()).is_ok() {
             let groups = vec![MASTERS.to_owned(), AUTHENTICATED.to_owned()];
-            let admin = User { name: super::pki::ADMIN.to_owned(), groups, ..User::default() };
-            return Ok((admin, audiences.to_vec()));
+            return Some(User { name: pki::ADMIN.to_owned(), groups, ..User::default() });
         }
-        let claims = self.tokens.verify(token, audiences, now)?;
-        still_there(&claims, lookup, now)?;
-        let good_for = claims.audiences.iter().filter(|a| audiences.contains(a)).cloned().collect();
-        Ok((account_user(&claims), good_for))
+        self.fixed.user(token).cloned()
+    }
+
+    /// Tokens that name no audience are good for this server and nobody else.
+    fn for_this_server(&self, user: User, asked: &[String]) -> Result<(User, Vec<String>), Refused> {
+        let own = self.tokens.audiences();
+        let good_for: Vec<String> = asked.iter().filter(|a| own.contains(a)).cloned().collect();
+        if good_for.is_empty() {
+            return Err(Refused::Audience { given: own.to_vec(), wanted: asked.to_vec() });
+        }
+        Ok((user, good_for))
     }
 }
 
-/// The token of an `Authorization: Bearer` header. Other schemes are not known, and so say nothing.
+/// The token of an `Authorization: Bearer` header. Other schemes are not known and say nothing, and neither does a second
+/// space before the token: that is how upstream reads it.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
-    let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+    let mut parts = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().splitn(3, ' ');
+    let is_bearer = parts.next()?.eq_ignore_ascii_case("bearer");
+    parts.next().filter(|token| is_bearer && !token.is_empty())
+}
+
+/// A token without an end is good only while it is what its Secret holds.
+fn is_stored(token: &str, claims: &Claims, lookup: &dyn Lookup) -> Result<(), Refused> {
+    let name = claims.secret.as_ref().map(|secret| secret.name.as_str()).unwrap_or_default();
+    let secret = lookup.secret(&claims.cluster, &claims.namespace, name).ok_or(Refused::Invalidated)?;
+    let stored = STANDARD.decode(secret["data"]["token"].as_str().unwrap_or_default()).unwrap_or_default();
+    let same = aws_lc_rs::constant_time::verify_slices_are_equal(&stored, token.as_bytes());
+    same.map_err(|_| Refused::Invalidated)
 }
 
 /// A token dies with its account, and with what it is bound to.
@@ -185,7 +298,9 @@ fn still_there(claims: &Claims, lookup: &dyn Lookup, now: i64) -> Result<(), Ref
     let check = |kind: Bound, namespace: &str, reference: &Reference| {
         let found = lookup.find(&claims.cluster, kind, namespace, &reference.name).ok_or(Refused::Invalidated)?;
         let gone = found.deletion.is_some_and(|at| at < now - LEEWAY);
-        if gone || found.uid != reference.uid { Err(Refused::Invalidated) } else { Ok(()) }
+        // Tokens from before there were bound ones name their Secret without its uid.
+        let same = found.uid == reference.uid || reference.uid.is_empty() && kind == Bound::Secret;
+        if gone || !same { Err(Refused::Invalidated) } else { Ok(()) }
     };
     check(Bound::ServiceAccount, &claims.namespace, &claims.account)?;
     if let Some(secret) = &claims.secret {
@@ -216,7 +331,9 @@ fn account_user(claims: &Claims) -> User {
             user.extra.insert(format!("authentication.{key}"), vec![value.to_owned()]);
         }
     };
-    extra("kubernetes.io/credential-id", &format!("JTI={}", claims.id));
+    if !claims.id.is_empty() {
+        extra("kubernetes.io/credential-id", &format!("JTI={}", claims.id));
+    }
     if let Some(pod) = &claims.pod {
         extra("kubernetes.io/pod-name", &pod.name);
         extra("kubernetes.io/pod-uid", &pod.uid);
@@ -265,10 +382,13 @@ mod tests {
         let bound = authenticator.tokens().issue(&pod_claims).unwrap();
         let all = Objects(vec![(Bound::ServiceAccount, "robot", found("u1")), (Bound::Pod, "p", found("u2"))]);
         let user = |header: &str, objects: &Objects| {
-            authenticator.authenticate(&Peer::default(), &with_header(header), objects, 1000)
+            authenticator.authenticate(&Peer::default(), &with_header(header), "root", objects, 1000)
         };
 
-        assert_eq!(authenticator.authenticate(&Peer::default(), &HeaderMap::new(), &all, 1000), Ok(User::anonymous()));
+        assert_eq!(
+            authenticator.authenticate(&Peer::default(), &HeaderMap::new(), "root", &all, 1000),
+            Ok(User::anonymous())
+        );
         assert_eq!(user("Basic YTpi", &all), Ok(User::anonymous()));
         assert_eq!(user("Bearer ", &all), Ok(User::anonymous()));
         assert!(user("bearer admin-token", &all).unwrap().is_in(MASTERS));

@@ -330,8 +330,14 @@ pub const CONTROLLERS: &[(&str, &[R])] = &[
     ),
 ];
 
+pub const EDGE_CLIENT: &str = "system:certificates.k8s.io:certificatesigningrequests:edgeclient";
+pub const SELF_EDGE_CLIENT: &str = "system:certificates.k8s.io:certificatesigningrequests:selfedgeclient";
+
 /// Further roles that upstream makes and binds to nobody.
 pub const OTHERS: &[(&str, &[R])] = &[
+    // Ours: who may have an edge's certificate without being asked who they are.
+    (EDGE_CLIENT, &[Of("create", "certificates.k8s.io", "certificatesigningrequests/edgeclient")]),
+    (SELF_EDGE_CLIENT, &[Of("create", "certificates.k8s.io", "certificatesigningrequests/selfedgeclient")]),
     (
         "system:certificates.k8s.io:kube-apiserver-client-approver",
         &[Named("approve", "certificates.k8s.io", "signers", "kubernetes.io/kube-apiserver-client")],

@@ -46,7 +46,7 @@ pub fn wanted(headers: &HeaderMap) -> Result<Option<User>> {
 }
 
 /// Percent-decodes a key; one that is not well escaped is taken as it is.
-fn unescape(key: &str) -> String {
+pub(super) fn unescape(key: &str) -> String {
     let mut bytes = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {

@@ -38,6 +38,16 @@ pub fn render(server: &str, ca_pem: &str, client: &Pair) -> String {
     )
 }
 
+/// Where the cluster is and by which authority to know it, for whoever has no credentials yet.
+pub fn cluster_info(server: &str, ca_pem: &str) -> String {
+    let server = serde_json::Value::from(server);
+    format!(
+        "apiVersion: v1\nkind: Config\npreferences: {{}}\nclusters:\n- name: \"\"\n  cluster:\n    server: {server}\n    \
+         certificate-authority-data: {}\n",
+        STANDARD.encode(ca_pem)
+    )
+}
+
 /// Writes the file as a whole, readable by its owner only. Every start writes it again.
 pub fn write(path: &Path, server: &str, ca_pem: &str, client: &Pair) -> Result<(), Error> {
     files::write_disposable(path, render(server, ca_pem, client).as_bytes())

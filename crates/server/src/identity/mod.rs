@@ -2,6 +2,7 @@
 
 pub mod authenticate;
 pub mod authorize;
+pub mod bootstrap_token;
 mod controller_policy;
 mod error;
 mod escalation;
@@ -11,13 +12,18 @@ pub mod keys;
 pub mod kubeconfig;
 pub mod node_authorizer;
 pub mod nodes;
+mod options;
 pub mod pki;
 pub mod pod_references;
 pub mod policy;
+mod proxy;
 pub mod rbac;
 pub mod reviews;
+pub mod shared;
 pub mod signing;
+mod tls;
 pub mod token;
+mod token_file;
 pub mod token_request;
 
 use std::{
@@ -35,10 +41,13 @@ use serde_json::Value;
 pub use authenticate::{Authenticator, Bound, Found, Lookup, Peer, User};
 pub use authorize::{Attributes, Authorizer, Decision};
 pub use error::Error;
+pub use options::{Lifetimes, Options};
 
 use keys::Keys;
 use pki::Pki;
+use proxy::Proxies;
 use token::Tokens;
+use token_file::FixedTokens;
 
 /// Everything a server needs to be itself and to know others.
 pub struct Identity {
@@ -46,28 +55,65 @@ pub struct Identity {
     authenticator: Authenticator,
     kubeconfig: PathBuf,
     address: SocketAddr,
+    extra_names: Vec<String>,
+    lifetimes: Lifetimes,
 }
 
 impl Identity {
-    /// Reads the identity below `data_dir`, or makes it on the first start. `address` is where the server listens.
-    pub fn open(data_dir: &Path, address: SocketAddr, extra_names: &[String]) -> Result<Self, Error> {
+    /// Reads the identity below `data_dir`, or makes it on the first start. `address` is where the server listens; `shared`
+    /// says that other servers have the same keys.
+    pub fn open(
+        data_dir: &Path,
+        address: SocketAddr,
+        extra_names: &[String],
+        options: &Options,
+        shared: bool,
+    ) -> Result<Self, Error> {
         let now = now();
         let dir = data_dir.join("pki");
         // The first random number takes tens of milliseconds, while entropy is gathered: better now than for the first client.
         let warm_up = || aws_lc_rs::rand::fill(&mut [0; 8]);
         std::thread::Builder::new().name("warm-up".to_owned()).spawn(warm_up).map_err(|e| Error::Key(e.to_string()))?;
         // Making the first key takes longest, and nobody needs it at once.
-        let keys = Keys::open(&dir, now)?;
+        let keys = Keys::open(&dir, if shared { keys::SETTLE } else { 0 }, now)?;
         let names = pki::serving_names(address.ip(), hostname().as_deref(), extra_names);
-        let pki = Pki::open(&dir, &names, now)?;
-        let authenticator = Authenticator::new(Tokens::new(keys), pki.token().to_owned());
-        Ok(Self { pki, authenticator, kubeconfig: data_dir.join("admin.kubeconfig"), address })
+        let pki = Pki::open(&dir, &names, options.lifetimes, now)?;
+        let mut authenticator = Authenticator::new(Tokens::new(keys), pki.token().to_owned());
+        authenticator.anonymous = options.anonymous;
+        authenticator.clients = Some(pki.clients()?);
+        if let Some(path) = &options.token_file {
+            authenticator.fixed = FixedTokens::read(path)?;
+        }
+        if let Some(path) = &options.proxy_authority {
+            authenticator.proxies = Some(Proxies::read(path, &options.proxy_names, pki.provider())?);
+        }
+        Ok(Self {
+            pki,
+            authenticator,
+            kubeconfig: data_dir.join("admin.kubeconfig"),
+            address,
+            extra_names: extra_names.to_vec(),
+            lifetimes: options.lifetimes,
+        })
     }
 
     /// Tells the administrator where the API is: the last step before requests are served.
     pub fn publish(&self, address: SocketAddr) -> Result<(), Error> {
         let server = kubeconfig::server_url(address, None);
-        kubeconfig::write(&self.kubeconfig, &server, self.pki.ca_pem(), self.pki.admin())
+        kubeconfig::write(&self.kubeconfig, &server, self.pki.ca_pem(), &self.pki.admin())
+    }
+
+    /// Renews the certificates that near their end, or no longer name this machine.
+    pub fn renew(&self) -> Result<(), Error> {
+        let names = pki::serving_names(self.address.ip(), hostname().as_deref(), &self.extra_names);
+        if self.pki.renew(&names, now())? {
+            self.publish(self.address)?;
+        }
+        Ok(())
+    }
+
+    pub fn lifetimes(&self) -> &Lifetimes {
+        &self.lifetimes
     }
 
     pub fn pki(&self) -> &Pki {
@@ -79,12 +125,13 @@ impl Identity {
     }
 
     pub fn tls(&self) -> Result<Arc<rustls::ServerConfig>, Error> {
-        self.pki.tls().map(Arc::new)
+        let more = self.authenticator.proxies().map(|proxies| proxies.pem.as_str()).unwrap_or_default();
+        self.pki.tls(more).map(Arc::new)
     }
 
-    /// The user behind a request, before impersonation.
-    pub fn authenticate(&self, peer: &Peer, headers: &HeaderMap, lookup: &dyn Lookup) -> Result<User> {
-        self.authenticator.authenticate(peer, headers, lookup, now())
+    /// The user behind a request to a workspace, before impersonation.
+    pub fn authenticate(&self, peer: &Peer, headers: &HeaderMap, cluster: &str, lookup: &dyn Lookup) -> Result<User> {
+        self.authenticator.authenticate(peer, headers, cluster, lookup, now())
     }
 
     pub fn authenticator(&self) -> &Authenticator {
@@ -125,7 +172,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let address = "127.0.0.1:6443".parse().unwrap();
         let started = std::time::Instant::now();
-        let identity = Identity::open(dir.path(), address, &[]).unwrap();
+        let identity = Identity::open(dir.path(), address, &[], &Options::default(), false).unwrap();
         identity.tls().unwrap();
         identity.publish(address).unwrap();
         // Far above what it takes even in a debug build, far below making an RSA key on a slow machine.

@@ -1,16 +1,17 @@
-//! The server's own certificate authority, what it issues on first start, and its renewal on later ones.
+//! The server's own certificate authority, what it issues on first start, and its renewal while it runs.
 //!
 //! Losing the authority or the admin's token would lock clients out, so damage to them is an error. Issued certificates can
 //! be made anew at any time, and are: when they near their end, were issued by another authority, or lack a name.
+//! `ca-extra.crt` holds further authorities that are trusted and published but sign nothing: with it, one authority can
+//! follow another without a day on which somebody trusts neither.
 
 use std::{
     net::IpAddr,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 
-use jiff::{Timestamp, tz::TimeZone};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -20,17 +21,20 @@ use rustls::{
     client::{WebPkiServerVerifier, danger::ServerCertVerifier},
     crypto::CryptoProvider,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
-    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
-    sign::{CertifiedKey, SingleCertAndKey},
+    server::{ClientHello, ResolvesServerCert, danger::ClientCertVerifier},
+    sign::CertifiedKey,
 };
 
-use super::{Error, files};
+use super::{
+    Error, files,
+    options::Lifetimes,
+    tls::{AskOnly, certificates_of, client_verifier, roots_of},
+};
 
 const DAY: i64 = 24 * 60 * 60;
 const CA_DAYS: i64 = 10 * 365;
-const LEAF_DAYS: i64 = 2 * 365;
-/// Renewed when less than this is left, so that a server restarted once in half a year never runs out.
-const RENEW_DAYS: i64 = 182;
+/// The authority's own certificate is renewed when less than this is left.
+const CA_RENEW_DAYS: i64 = 365;
 
 pub const ADMIN: &str = "selvedge-admin";
 const MASTERS: &str = "system:masters";
@@ -45,10 +49,23 @@ pub struct Pair {
 pub struct Pki {
     dir: PathBuf,
     ca: Pair,
-    serving: Pair,
-    admin: Pair,
+    /// The authority and what else is trusted.
+    bundle: String,
+    serving: Arc<Serving>,
+    admin: RwLock<Pair>,
     token: String,
+    lifetimes: Lifetimes,
     provider: Arc<CryptoProvider>,
+}
+
+/// The serving certificate of the moment: connections that begin get it, those that are open keep theirs.
+#[derive(Debug)]
+struct Serving(RwLock<(Pair, Arc<CertifiedKey>)>);
+
+impl ResolvesServerCert for Serving {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.read().unwrap_or_else(PoisonError::into_inner).1.clone())
+    }
 }
 
 /// What a certificate is for.
@@ -60,19 +77,40 @@ enum Purpose<'a> {
 impl Pki {
     /// Reads what is in `dir`, and makes what is missing or due. `names` are those of the serving certificate, `now` is in
     /// seconds since 1970.
-    pub fn open(dir: &Path, names: &[String], now: i64) -> Result<Self, Error> {
+    pub fn open(dir: &Path, names: &[String], lifetimes: Lifetimes, now: i64) -> Result<Self, Error> {
         files::make_dir(dir)?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let ca = open_ca(dir, now, &provider)?;
-        let open = |file: &str, purpose: &Purpose<'_>| open_leaf(dir, file, &ca, purpose, now, &provider);
-        let serving = open("serving", &Purpose::Serving(names))?;
-        let admin = open("admin", &Purpose::Client { name: ADMIN, group: MASTERS })?;
+        let bundle = ca.certificate.clone() + &extra_authorities(dir)?;
+        let leaves = Leaves { dir, ca: &ca, lifetimes, provider: &provider, now };
+        let serving = leaves.open("serving", &Purpose::Serving(names))?;
+        let admin = leaves.open("admin", &ADMINISTRATOR)?;
         let token = open_token(dir)?;
-        Ok(Self { dir: dir.to_owned(), ca, serving, admin, token, provider })
+        let certified = Arc::new(certified(&serving, &provider)?);
+        let serving = Arc::new(Serving(RwLock::new((serving, certified))));
+        Ok(Self { dir: dir.to_owned(), ca, bundle, serving, admin: RwLock::new(admin), token, lifetimes, provider })
     }
 
+    /// Renews what nears its end, and the serving certificate if it lacks one of the names. Answers whether the
+    /// administrator's certificate is new.
+    pub fn renew(&self, names: &[String], now: i64) -> Result<bool, Error> {
+        let (dir, ca, lifetimes, provider) = (&*self.dir, &self.ca, self.lifetimes, &self.provider);
+        let leaves = Leaves { dir, ca, lifetimes, provider, now };
+        let serving = leaves.open("serving", &Purpose::Serving(names))?;
+        if self.serving.0.read().unwrap_or_else(PoisonError::into_inner).0 != serving {
+            let certified = Arc::new(certified(&serving, provider)?);
+            *self.serving.0.write().unwrap_or_else(PoisonError::into_inner) = (serving, certified);
+        }
+        let admin = leaves.open("admin", &ADMINISTRATOR)?;
+        let mut have = self.admin.write().unwrap_or_else(PoisonError::into_inner);
+        let is_new = *have != admin;
+        *have = admin;
+        Ok(is_new)
+    }
+
+    /// All authorities that clients should trust; the one that signs comes first.
     pub fn ca_pem(&self) -> &str {
-        &self.ca.certificate
+        &self.bundle
     }
 
     /// The authority itself, to sign with.
@@ -85,8 +123,17 @@ impl Pki {
         ends(&self.ca.certificate)
     }
 
-    pub fn admin(&self) -> &Pair {
-        &self.admin
+    pub fn admin(&self) -> Pair {
+        self.admin.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn provider(&self) -> &Arc<CryptoProvider> {
+        &self.provider
+    }
+
+    /// Says whether a client's certificate is good.
+    pub fn clients(&self) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+        Ok(client_verifier(roots_of(certificates_of(&self.bundle)?)?, &self.provider)?)
     }
 
     /// The admin's bearer token.
@@ -100,20 +147,37 @@ impl Pki {
 
     /// A certificate for a client of this server.
     pub fn issue_client(&self, name: &str, group: &str, now: i64) -> Result<Pair, Error> {
-        issue(&self.ca, &Purpose::Client { name, group }, now)
+        issue(&self.ca, &Purpose::Client { name, group }, self.lifetimes.certificate, now)
     }
 
-    /// TLS for the server: HTTP/2 and 1.1, certificates of clients if they have one.
-    pub fn tls(&self) -> Result<ServerConfig, Error> {
-        let key = certified(&self.serving, &self.provider)?;
-        let clients = client_verifier(&self.ca, &self.provider)?;
+    /// TLS for the server: HTTP/2 and 1.1, certificates of clients if they have one. `more` are further authorities whose
+    /// certificates are welcome.
+    pub fn tls(&self, more: &str) -> Result<ServerConfig, Error> {
+        let known = certificates_of(&format!("{}{more}", self.bundle))?;
+        let clients = AskOnly::new(&*roots_of(known)?, &self.provider);
         let mut tls = ServerConfig::builder_with_provider(self.provider.clone())
             .with_safe_default_protocol_versions()?
-            .with_client_cert_verifier(clients)
-            .with_cert_resolver(Arc::new(SingleCertAndKey::from(key)));
+            .with_client_cert_verifier(Arc::new(clients))
+            .with_cert_resolver(self.serving.clone());
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(tls)
     }
+}
+
+/// Authorities that are trusted beside our own.
+fn extra_authorities(dir: &Path) -> Result<String, Error> {
+    let path = dir.join("ca-extra.crt");
+    let pem = files::read(&path)?.unwrap_or_default();
+    certificates_of(&pem).map_err(|e| Error::Configuration { path, why: e.to_string() })?;
+    Ok(pem)
+}
+
+/// What servers share of this directory, made if it is not there: names of files and what is in them.
+pub(super) fn found(dir: &Path, now: i64) -> Result<Vec<(String, String)>, Error> {
+    files::make_dir(dir)?;
+    let ca = open_ca(dir, now, &rustls::crypto::aws_lc_rs::default_provider())?;
+    let files = [("ca.crt", ca.certificate), ("ca.key", ca.key), ("admin.token", open_token(dir)?)];
+    Ok(files.map(|(name, text)| (name.to_owned(), text)).to_vec())
 }
 
 fn open_ca(dir: &Path, now: i64, provider: &CryptoProvider) -> Result<Pair, Error> {
@@ -145,7 +209,7 @@ fn open_ca(dir: &Path, now: i64, provider: &CryptoProvider) -> Result<Pair, Erro
     };
     let key = KeyPair::from_pem(&pair.key).map_err(|e| damaged(&key_path, e.to_string()))?;
     certified(&pair, provider).map_err(|e| damaged(&certificate_path, e.to_string()))?;
-    if ends(&pair.certificate).is_some_and(|end| end - now > RENEW_DAYS * DAY) {
+    if ends(&pair.certificate).is_some_and(|end| end - now > CA_RENEW_DAYS * DAY) {
         return Ok(pair);
     }
     // The same key under the same name: what was issued stays valid, and so do the copies that clients have.
@@ -155,26 +219,33 @@ fn open_ca(dir: &Path, now: i64, provider: &CryptoProvider) -> Result<Pair, Erro
     Ok(Pair { certificate, ..pair })
 }
 
-fn open_leaf(
-    dir: &Path,
-    file: &str,
-    ca: &Pair,
-    purpose: &Purpose<'_>,
+const ADMINISTRATOR: Purpose<'static> = Purpose::Client { name: ADMIN, group: MASTERS };
+
+/// What is issued for the server's own use.
+struct Leaves<'a> {
+    dir: &'a Path,
+    ca: &'a Pair,
+    lifetimes: Lifetimes,
+    provider: &'a Arc<CryptoProvider>,
     now: i64,
-    provider: &Arc<CryptoProvider>,
-) -> Result<Pair, Error> {
-    let (certificate_path, key_path) = (dir.join(format!("{file}.crt")), dir.join(format!("{file}.key")));
-    if let (Some(certificate), Some(key)) = (files::read(&certificate_path)?, files::read(&key_path)?) {
-        let pair = Pair { certificate, key };
-        match is_good(&pair, ca, purpose, now + RENEW_DAYS * DAY, provider) {
-            Ok(()) => return Ok(pair),
-            Err(why) => tracing::info!(%why, "making a new {file} certificate"),
+}
+
+impl Leaves<'_> {
+    /// The certificate in that file, or a new one if it is not good for long enough.
+    fn open(&self, file: &str, purpose: &Purpose<'_>) -> Result<Pair, Error> {
+        let (certificate_path, key_path) = (self.dir.join(format!("{file}.crt")), self.dir.join(format!("{file}.key")));
+        if let (Some(certificate), Some(key)) = (files::read(&certificate_path)?, files::read(&key_path)?) {
+            let pair = Pair { certificate, key };
+            match is_good(&pair, self.ca, purpose, self.now + self.lifetimes.renew_before(), self.provider) {
+                Ok(()) => return Ok(pair),
+                Err(why) => tracing::info!(%why, "making a new {file} certificate"),
+            }
         }
+        let pair = issue(self.ca, purpose, self.lifetimes.certificate, self.now)?;
+        files::write_disposable(&key_path, pair.key.as_bytes())?;
+        files::write_disposable(&certificate_path, pair.certificate.as_bytes())?;
+        Ok(pair)
     }
-    let pair = issue(ca, purpose, now)?;
-    files::write_disposable(&key_path, pair.key.as_bytes())?;
-    files::write_disposable(&certificate_path, pair.certificate.as_bytes())?;
-    Ok(pair)
 }
 
 /// Whether a certificate belongs to its key, and clients or the server would accept it at that time.
@@ -190,7 +261,8 @@ fn is_good(
     let at = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(at).unwrap_or_default()));
     match purpose {
         Purpose::Client { .. } => {
-            client_verifier(ca, provider)?.verify_client_cert(certificate, &[], at)?;
+            let verifier = client_verifier(roots(ca)?, provider)?;
+            verifier.verify_client_cert(certificate, &[], at)?;
         }
         Purpose::Serving(names) => {
             let verifier = WebPkiServerVerifier::builder_with_provider(roots(ca)?, provider.clone())
@@ -219,31 +291,28 @@ fn open_token(dir: &Path) -> Result<String, Error> {
     Ok(token)
 }
 
-fn params(now: i64, days: i64) -> Result<CertificateParams, Error> {
+fn params(now: i64, seconds: i64) -> Result<CertificateParams, Error> {
     let mut params = CertificateParams::new(Vec::new())?;
-    let day = |seconds: i64| {
-        let date = Timestamp::from_second(seconds).unwrap_or_default().to_zoned(TimeZone::UTC).date();
-        let part = |number: i8| u8::try_from(number).unwrap_or(1);
-        rcgen::date_time_ymd(i32::from(date.year()), part(date.month()), part(date.day()))
-    };
-    // Midnight before now leaves room for clocks that are behind.
-    params.not_before = day(now - DAY);
-    params.not_after = day(now + days * DAY);
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    let time = |at: i64| epoch + Duration::from_secs(u64::try_from(at).unwrap_or_default());
+    // A day before now leaves room for clocks that are behind.
+    params.not_before = time(now - DAY);
+    params.not_after = time(now + seconds);
     params.distinguished_name = DistinguishedName::new();
     Ok(params)
 }
 
 fn ca_params(now: i64) -> Result<CertificateParams, Error> {
-    let mut params = params(now, CA_DAYS)?;
+    let mut params = params(now, CA_DAYS * DAY)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     params.distinguished_name.push(DnType::CommonName, "selvedge-ca");
     Ok(params)
 }
 
-fn issue(ca: &Pair, purpose: &Purpose<'_>, now: i64) -> Result<Pair, Error> {
+fn issue(ca: &Pair, purpose: &Purpose<'_>, seconds: i64, now: i64) -> Result<Pair, Error> {
     let issuer = Issuer::from_ca_cert_pem(&ca.certificate, KeyPair::from_pem(&ca.key)?)?;
-    let mut params = params(now, LEAF_DAYS)?;
+    let mut params = params(now, seconds)?;
     params.use_authority_key_identifier_extension = true;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     match purpose {
@@ -274,22 +343,16 @@ fn certified(pair: &Pair, provider: &CryptoProvider) -> Result<CertifiedKey, rus
 }
 
 fn roots(ca: &Pair) -> Result<Arc<RootCertStore>, rustls::Error> {
-    let mut roots = RootCertStore::empty();
-    roots.add(certificate_of(&ca.certificate)?)?;
-    Ok(Arc::new(roots))
-}
-
-fn client_verifier(ca: &Pair, provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, rustls::Error> {
-    WebPkiClientVerifier::builder_with_provider(roots(ca)?, provider.clone())
-        .allow_unauthenticated()
-        .build()
-        .map_err(|e| rustls::Error::General(e.to_string()))
+    roots_of(vec![certificate_of(&ca.certificate)?])
 }
 
 /// When a certificate ends, in seconds since 1970.
-fn ends(pem: &str) -> Option<i64> {
-    let der = certificate_of(pem).ok()?;
-    let (_, certificate) = x509_parser::parse_x509_certificate(&der).ok()?;
+pub fn ends(pem: &str) -> Option<i64> {
+    ends_der(&certificate_of(pem).ok()?)
+}
+
+pub(super) fn ends_der(der: &CertificateDer<'_>) -> Option<i64> {
+    let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
     Some(certificate.validity().not_after.timestamp())
 }
 
@@ -329,15 +392,61 @@ mod tests {
         serving_names("10.1.2.3".parse().unwrap(), Some("host-a"), &["edge.example.com".to_owned()])
     }
 
+    fn serving(pki: &Pki) -> Pair {
+        pki.serving.0.read().unwrap().0.clone()
+    }
+
+    #[test]
+    fn renewed_while_it_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let lifetimes = Lifetimes { certificate: 100, ..Lifetimes::default() };
+        let pki = Pki::open(dir.path(), &names(), lifetimes, NOW).unwrap();
+        let (first, admin) = (serving(&pki), pki.admin());
+        let shown = |pki: &Pki| pki.serving.0.read().unwrap().1.cert[0].clone();
+        let before = shown(&pki);
+        assert!(!pki.renew(&names(), NOW + 70).unwrap());
+        assert_eq!((serving(&pki), shown(&pki)), (first.clone(), before.clone()));
+        let more = [names(), vec!["other.example.com".to_owned()]].concat();
+        assert!(!pki.renew(&more, NOW + 70).unwrap(), "only the server's names have changed");
+        assert_ne!((serving(&pki), shown(&pki)), (first, before.clone()));
+        assert!(pki.renew(&more, NOW + 80).unwrap());
+        assert_ne!(pki.admin(), admin);
+        assert_ne!(shown(&pki), before);
+    }
+
+    #[test]
+    fn further_authorities_are_trusted_and_sign_nothing() {
+        let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let before = Pki::open(old.path(), &names(), Lifetimes::default(), NOW).unwrap();
+        files::make_dir(new.path()).unwrap();
+        fs::write(new.path().join("ca-extra.crt"), before.ca_pem()).unwrap();
+        let after = Pki::open(new.path(), &names(), Lifetimes::default(), NOW).unwrap();
+        assert!(after.ca_pem().starts_with(&after.ca.certificate) && after.ca_pem().ends_with(before.ca_pem()));
+        let certificate = certificate_of(&before.admin().certificate).unwrap();
+        let at = UnixTime::since_unix_epoch(Duration::from_secs(NOW as u64));
+        after.clients().unwrap().verify_client_cert(&certificate, &[], at).unwrap();
+        assert!(
+            before
+                .clients()
+                .unwrap()
+                .verify_client_cert(&certificate_of(&after.admin().certificate).unwrap(), &[], at)
+                .is_err()
+        );
+        fs::write(new.path().join("ca-extra.crt"), "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n")
+            .unwrap();
+        let error = Pki::open(new.path(), &names(), Lifetimes::default(), NOW).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("ca-extra.crt"), "{error}");
+    }
+
     #[test]
     fn made_once_and_read_again() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Pki::open(dir.path(), &names(), NOW).unwrap();
-        let second = Pki::open(dir.path(), &names(), NOW + DAY).unwrap();
-        assert_eq!((&first.ca, &first.serving, &first.admin), (&second.ca, &second.serving, &second.admin));
+        let first = Pki::open(dir.path(), &names(), Lifetimes::default(), NOW).unwrap();
+        let second = Pki::open(dir.path(), &names(), Lifetimes::default(), NOW + DAY).unwrap();
+        assert_eq!((&first.ca, serving(&first), first.admin()), (&second.ca, serving(&second), second.admin()));
         assert_eq!(first.token(), second.token());
         assert!(first.token().len() >= 32);
-        first.tls().unwrap();
+        first.tls("").unwrap();
         let admin = certificate_of(&first.admin().certificate).unwrap();
         let user = crate::identity::authenticate::certificate_user(&admin).unwrap();
         assert_eq!((user.name.as_str(), user.groups[0].as_str()), (ADMIN, MASTERS));
@@ -346,26 +455,27 @@ mod tests {
     #[test]
     fn issued_certificates_are_renewed() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Pki::open(dir.path(), &names(), NOW).unwrap();
+        let first = Pki::open(dir.path(), &names(), Lifetimes::default(), NOW).unwrap();
         let more = [names(), vec!["other.example.com".to_owned()]].concat();
-        let named = Pki::open(dir.path(), &more, NOW).unwrap();
-        assert_ne!(first.serving, named.serving, "a name was missing");
-        assert_eq!(first.admin, named.admin);
-        let later = Pki::open(dir.path(), &more, NOW + (LEAF_DAYS - RENEW_DAYS + 2) * DAY).unwrap();
-        assert_ne!(named.serving, later.serving);
+        let named = Pki::open(dir.path(), &more, Lifetimes::default(), NOW).unwrap();
+        assert_ne!(serving(&first), serving(&named), "a name was missing");
+        assert_eq!(first.admin(), named.admin());
+        let later = Pki::open(dir.path(), &more, Lifetimes::default(), NOW + 548 * DAY).unwrap();
+        assert_ne!(serving(&named), serving(&later));
         assert_eq!(first.ca, later.ca);
-        let much_later = Pki::open(dir.path(), &more, NOW + (CA_DAYS - RENEW_DAYS + 2) * DAY).unwrap();
+        let much_later =
+            Pki::open(dir.path(), &more, Lifetimes::default(), NOW + (CA_DAYS - CA_RENEW_DAYS + 2) * DAY).unwrap();
         assert_ne!(first.ca.certificate, much_later.ca.certificate);
         assert_eq!(first.ca.key, much_later.ca.key);
         fs::write(dir.path().join("serving.crt"), "nonsense").unwrap();
-        Pki::open(dir.path(), &names(), NOW + (CA_DAYS - RENEW_DAYS + 2) * DAY).unwrap();
+        Pki::open(dir.path(), &names(), Lifetimes::default(), NOW + (CA_DAYS - CA_RENEW_DAYS + 2) * DAY).unwrap();
     }
 
     #[test]
     fn damage_is_told() {
         let dir = tempfile::tempdir().unwrap();
-        Pki::open(dir.path(), &names(), NOW).unwrap();
-        let open = || Pki::open(dir.path(), &names(), NOW).map(|_| ()).unwrap_err().to_string();
+        Pki::open(dir.path(), &names(), Lifetimes::default(), NOW).unwrap();
+        let open = || Pki::open(dir.path(), &names(), Lifetimes::default(), NOW).map(|_| ()).unwrap_err().to_string();
         let key = fs::read(dir.path().join("ca.key")).unwrap();
         fs::write(dir.path().join("ca.key"), "").unwrap();
         assert!(open().contains("ca.key is damaged"), "{}", open());
@@ -396,7 +506,7 @@ mod tests {
         };
         let name = ServerName::try_from(name.to_owned()).unwrap();
         let mut client = rustls::ClientConnection::new(Arc::new(config), name)?;
-        let mut server = rustls::ServerConnection::new(Arc::new(pki.tls().unwrap()))?;
+        let mut server = rustls::ServerConnection::new(Arc::new(pki.tls("").unwrap()))?;
         while client.is_handshaking() || server.is_handshaking() {
             let mut wire = Vec::new();
             client.write_tls(&mut wire).unwrap();
@@ -414,18 +524,24 @@ mod tests {
     fn clients_and_server_accept_each_other() {
         let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let now = crate::identity::now();
-        let pki = Pki::open(dir.path(), &names(), now).unwrap();
-        let other = Pki::open(elsewhere.path(), &names(), now).unwrap();
+        let pki = Pki::open(dir.path(), &names(), Lifetimes::default(), now).unwrap();
+        let other = Pki::open(elsewhere.path(), &names(), Lifetimes::default(), now).unwrap();
         for name in ["localhost", "127.0.0.1", "10.1.2.3", "host-a", "kubernetes.default.svc", "edge.example.com"] {
             assert_eq!(handshake(&pki, name, None), Ok(None), "{name}");
         }
         assert!(handshake(&pki, "example.com", None).is_err());
-        let seen = handshake(&pki, "localhost", Some(pki.admin())).unwrap().unwrap();
+        let seen = handshake(&pki, "localhost", Some(&pki.admin())).unwrap().unwrap();
         assert_eq!(crate::identity::authenticate::certificate_user(&seen).unwrap().name, ADMIN);
         let edge = pki.issue_client("system:node:e1", "system:nodes", now).unwrap();
         let seen = handshake(&pki, "localhost", Some(&edge)).unwrap().unwrap();
         let user = crate::identity::authenticate::certificate_user(&seen).unwrap();
         assert_eq!((user.name.as_str(), user.groups[0].as_str()), ("system:node:e1", "system:nodes"));
-        assert!(handshake(&pki, "localhost", Some(other.admin())).is_err(), "another authority's client");
+        // Another authority's client may connect, but nobody vouches for it.
+        let seen = handshake(&pki, "localhost", Some(&other.admin())).unwrap().unwrap();
+        let at = UnixTime::since_unix_epoch(Duration::from_secs(now as u64));
+        assert!(pki.clients().unwrap().verify_client_cert(&seen, &[], at).is_err());
+        // Nobody can show a certificate without having its key.
+        let stolen = Pair { key: other.admin().key, ..pki.admin() };
+        assert!(handshake(&pki, "localhost", Some(&stolen)).is_err());
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     authenticate::{AUTHENTICATED, MASTERS, UNAUTHENTICATED},
-    controller_policy::{self, CONTROLLERS},
+    controller_policy::{self, CONTROLLERS, SELF_EDGE_CLIENT},
     rbac::Roles,
 };
 
@@ -378,7 +378,14 @@ pub fn root_cluster_role_bindings() -> Vec<Value> {
             "subjects": [{"kind": "ServiceAccount", "namespace": "kube-system", "name": name}],
         })
     };
-    CONTROLLERS.iter().map(binding).collect()
+    let mut bindings: Vec<Value> = CONTROLLERS.iter().map(binding).collect();
+    // An edge renews its own certificate without anybody's help.
+    bindings.push(json!({
+        "kind": "ClusterRoleBinding", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": metadata(SELF_EDGE_CLIENT),
+        "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": SELF_EDGE_CLIENT},
+        "subjects": [{"kind": "Group", "apiGroup": GROUP, "name": "system:edges"}],
+    }));
+    bindings
 }
 
 fn controller(name: &str) -> String {

@@ -34,14 +34,20 @@ pub fn self_subject_review(user: &User, now: i64) -> Value {
 }
 
 /// Is this token good?
-pub fn token_review(review: &Value, authenticator: &Authenticator, lookup: &dyn Lookup, now: i64) -> Result<Value> {
+pub fn token_review(
+    review: &Value,
+    authenticator: &Authenticator,
+    cluster: &str,
+    lookup: &dyn Lookup,
+    now: i64,
+) -> Result<Value> {
     let token = text(review, "/spec/token");
     if token.is_empty() {
         return Err(Status::bad_request("token is required for TokenReview in authentication"));
     }
     let asked: Vec<String> = strings(review, "/spec/audiences");
     let audiences = if asked.is_empty() { authenticator.tokens().audiences() } else { &asked };
-    let status = match authenticator.token_user(token, audiences, lookup, now) {
+    let status = match authenticator.token_user(token, cluster, audiences, lookup, now) {
         Ok((user, audiences)) => json!({"authenticated": true, "user": user.info(), "audiences": audiences}),
         Err(Refused::Foreign) => json!({"user": {}, "error": "invalid bearer token"}),
         Err(refused) => json!({"user": {}, "error": format!("[invalid bearer token, {refused}]")}),
@@ -159,10 +165,34 @@ fn access_errors(review: &Value, with_subject: bool) -> FieldErrors {
         let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
         errors.push(FieldError::invalid("spec.resourceAttributes", &Value::Null, detail));
     }
+    for selector in ["fieldSelector", "labelSelector"] {
+        selector_errors(&review["spec"]["resourceAttributes"][selector], selector, &mut errors);
+    }
     if with_subject && text(review, "/spec/user").is_empty() && strings(review, "/spec/groups").is_empty() {
         errors.push(FieldError::invalid("spec.user", &"".into(), "at least one of user or group must be specified"));
     }
     errors
+}
+
+/// A selector is given as a text or as a list, and not as both or neither.
+fn selector_errors(selector: &Value, name: &str, errors: &mut FieldErrors) {
+    if !selector.is_object() {
+        return;
+    }
+    let path = format!("spec.resourceAttributes.{name}");
+    let raw = text(selector, "/rawSelector");
+    let listed = selector["requirements"].as_array().is_some_and(|list| !list.is_empty());
+    match (raw.is_empty(), listed) {
+        (false, true) => {
+            let detail = "may not specified at the same time as requirements";
+            errors.push(FieldError::invalid(format!("{path}.rawSelector"), &raw.into(), detail));
+        }
+        (true, false) => {
+            let detail = format!("when {path} is specified, requirements or rawSelector is required");
+            errors.push(FieldError::required(format!("{path}.requirements"), &detail));
+        }
+        _ => {}
+    }
 }
 
 fn no_metadata(review: &Value, errors: &mut FieldErrors, namespace_allowed: bool) {
@@ -314,7 +344,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let tokens = crate::identity::token::tests::tokens(dir.path());
         let authenticator = Authenticator::new(tokens, "admin-token".to_owned());
-        let review = |token: &str| token_review(&json!({"spec": {"token": token}}), &authenticator, &Nothing, 1000);
+        let review =
+            |token: &str| token_review(&json!({"spec": {"token": token}}), &authenticator, "root", &Nothing, 1000);
+        let elsewhere = json!({"spec": {"token": "admin-token", "audiences": ["vault"]}});
+        let elsewhere = token_review(&elsewhere, &authenticator, "root", &Nothing, 1000).unwrap();
+        assert!(elsewhere["status"]["authenticated"].is_null() && elsewhere["status"]["error"].is_string());
         assert_eq!(review("admin-token").unwrap()["status"]["user"]["username"], "selvedge-admin");
         assert_eq!(review("nonsense").unwrap()["status"], json!({"user": {}, "error": "invalid bearer token"}));
         assert_eq!(review("").unwrap_err().code, 400);

@@ -66,10 +66,33 @@ impl Request {
                 }
                 Ok(())
             }
+            EDGE => self.is_edge(usages),
             KUBELET_CLIENT => self.is_kubelet("client auth", usages),
             KUBELET_SERVING => self.is_kubelet("server auth", usages),
             _ => Err(format!("unrecognized signerName: {signer:?}")),
         }
+    }
+
+    /// An edge's agent: its name and group, nothing else, and only as a client.
+    fn is_edge(&self, usages: &[&str]) -> Result<(), String> {
+        let common_name = self.common_name();
+        let refuse = |why: &str| Err(why.to_owned());
+        if self.organizations() != [EDGES] {
+            return refuse("subject organization is not system:edges");
+        }
+        let name = common_name.strip_prefix(EDGE_PREFIX).unwrap_or_default();
+        if !api::names::dns1123_subdomain(name).is_empty() {
+            return refuse("subject common name is not system:edge: and the name of an edge");
+        }
+        if self.names() != (0, 0) {
+            return refuse("subjectAltNames are not allowed");
+        }
+        let mut asked: Vec<&str> = usages.iter().copied().filter(|usage| *usage != "key encipherment").collect();
+        asked.sort_unstable();
+        if asked != ["client auth", "digital signature"] {
+            return refuse("usages did not match");
+        }
+        Ok(())
     }
 
     fn is_kubelet(&self, purpose: &str, usages: &[&str]) -> Result<(), String> {
@@ -105,6 +128,10 @@ impl Request {
 
 pub const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 pub const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+/// Ours, for the agents of edges.
+pub const EDGE: &str = "edge.selvedge.dev/agent";
+pub const EDGES: &str = "system:edges";
+pub const EDGE_PREFIX: &str = "system:edge:";
 pub const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
 
 impl Pki {
@@ -216,6 +243,26 @@ mod tests {
                 Err("DNS or IP subjectAltName is required"),
             ),
             ("system:node:a", "system:nodes", &["a.example"], KUBELET_SERVING, &client, Err("usages did not match")),
+            ("system:edge:shop-1", EDGES, &[], EDGE, &client, Ok(())),
+            ("system:edge:shop-1", "devs", &[], EDGE, &client, Err("subject organization is not system:edges")),
+            ("system:edge:shop-1", EDGES, &["shop"], EDGE, &client, Err("subjectAltNames are not allowed")),
+            ("system:edge:shop-1", EDGES, &[], EDGE, &serving, Err("usages did not match")),
+            (
+                "system:edge:Shop",
+                EDGES,
+                &[],
+                EDGE,
+                &client,
+                Err("subject common name is not system:edge: and the name of an edge"),
+            ),
+            (
+                "system:node:a",
+                EDGES,
+                &[],
+                EDGE,
+                &client,
+                Err("subject common name is not system:edge: and the name of an edge"),
+            ),
         ] {
             let got = Request::parse(&request(name, group, hosts)).unwrap().is_for(signer, usages);
             assert_eq!(got, expected.map_err(str::to_owned), "{name} {group} {signer}");
@@ -233,7 +280,7 @@ mod tests {
     #[test]
     fn what_is_signed_names_its_holder_until_its_time() {
         let dir = tempfile::tempdir().unwrap();
-        let pki = Pki::open(dir.path(), &[], NOW).unwrap();
+        let pki = Pki::open(dir.path(), &[], super::super::options::Lifetimes::default(), NOW).unwrap();
         let asked = Request::parse(&request("jane", "devs", &[])).unwrap();
         let pem = pki.sign(&asked, &["digital signature", "client auth"], 3600, NOW).unwrap();
         let der = rustls::pki_types::CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();

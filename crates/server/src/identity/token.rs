@@ -41,6 +41,17 @@ pub struct Claims {
     pub warn_after: Option<i64>,
 }
 
+/// A token whose signature is right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verified {
+    Bound(Claims),
+    /// From a Secret: it has no end and no audience, and is good while the Secret holds it.
+    Legacy(Claims),
+}
+
+/// Who issues tokens that lie in Secrets.
+const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
+
 /// Why a token is not good. Clients are only told that it is not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
@@ -89,6 +100,19 @@ impl Claims {
         })
     }
 
+    fn is_good(&self, audiences: &[String], now: i64) -> Result<(), Refused> {
+        if self.expires.saturating_add(LEEWAY) < now {
+            return Err(Refused::Expired);
+        }
+        if self.issued.saturating_sub(LEEWAY) > now {
+            return Err(Refused::Early);
+        }
+        if !self.audiences.iter().any(|a| audiences.contains(a)) {
+            return Err(Refused::Audience { given: self.audiences.clone(), wanted: audiences.to_vec() });
+        }
+        Ok(())
+    }
+
     fn from_value(value: &Value) -> Option<Self> {
         let own = value.get("kubernetes.io")?;
         let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -117,6 +141,43 @@ impl Claims {
     }
 }
 
+/// Where the claims of a token in a Secret are, and what they are called.
+fn legacy_claim(name: &str) -> String {
+    format!("kubernetes.io/serviceaccount/{name}")
+}
+
+impl Claims {
+    fn to_legacy(&self) -> Value {
+        let secret = self.secret.as_ref().map(|s| s.name.as_str()).unwrap_or_default();
+        let mut value = json!({"iss": LEGACY_ISSUER, "sub": self.user_name()});
+        for (name, content) in [
+            ("namespace", self.namespace.as_str()),
+            ("secret.name", secret),
+            ("service-account.name", &self.account.name),
+            ("service-account.uid", &self.account.uid),
+        ] {
+            value[legacy_claim(name)] = content.into();
+        }
+        if self.cluster != ROOT {
+            value["kubernetes.io/clusterName"] = self.cluster.as_str().into();
+        }
+        value
+    }
+
+    fn from_legacy(value: &Value) -> Option<Self> {
+        let text = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+        let claim = |name: &str| text(&legacy_claim(name));
+        let claims = Self {
+            cluster: text("kubernetes.io/clusterName").unwrap_or_else(|| ROOT.to_owned()),
+            namespace: claim("namespace")?,
+            account: Reference { name: claim("service-account.name")?, uid: claim("service-account.uid")? },
+            secret: Some(Reference { name: claim("secret.name")?, uid: String::new() }),
+            ..Self::default()
+        };
+        (text("iss")? == LEGACY_ISSUER && text("sub")? == claims.user_name()).then_some(claims)
+    }
+}
+
 /// Issues and checks tokens.
 pub struct Tokens {
     keys: Arc<Keys>,
@@ -138,24 +199,36 @@ impl Tokens {
     }
 
     pub fn issue(&self, claims: &Claims) -> Result<String, Error> {
-        let keys = self.keys.all(claims.issued)?;
-        let key = keys.first().ok_or_else(|| Error::Key("there is none".to_owned()))?;
+        self.sign(&claims.to_value(), claims.issued)
+    }
+
+    /// A token for a Secret.
+    pub fn issue_legacy(&self, claims: &Claims, now: i64) -> Result<String, Error> {
+        self.sign(&claims.to_legacy(), now)
+    }
+
+    fn sign(&self, claims: &Value, now: i64) -> Result<String, Error> {
+        let key = self.keys.signer(now)?;
         let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let header = json!({"alg": "RS256", "kid": key.id()});
-        let signed = format!("{}.{}", part(&header), part(&claims.to_value()));
+        let signed = format!("{}.{}", part(&header), part(claims));
         let signature = URL_SAFE_NO_PAD.encode(key.sign(signed.as_bytes())?);
         Ok(format!("{signed}.{signature}"))
     }
 
     /// What a good token says. Whether the objects it names still exist is not known here.
-    pub fn verify(&self, token: &str, audiences: &[String], now: i64) -> Result<Claims, Refused> {
+    pub fn verify(&self, token: &str, audiences: &[String], now: i64) -> Result<Verified, Refused> {
         let (signed, signature) = token.rsplit_once('.').ok_or(Refused::Foreign)?;
         let (header, claims) = signed.split_once('.').ok_or(Refused::Foreign)?;
         if token.len() > MAX_LENGTH {
             return Err(Refused::Foreign);
         }
         let header = decode(header).ok_or(Refused::Foreign)?;
-        let claims = decode(claims).as_ref().and_then(Claims::from_value).ok_or(Refused::Foreign)?;
+        let said = decode(claims).ok_or(Refused::Foreign)?;
+        let claims = match Claims::from_value(&said) {
+            Some(claims) => Verified::Bound(claims),
+            None => Claims::from_legacy(&said).map(Verified::Legacy).ok_or(Refused::Foreign)?,
+        };
         let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| Refused::Signature)?;
         // The algorithm is ours to choose, never the token's.
         if header.get("alg").and_then(Value::as_str) != Some("RS256") {
@@ -167,14 +240,8 @@ impl Tokens {
         if !candidates.any(|key| key.verify(signed.as_bytes(), &signature)) {
             return Err(Refused::Signature);
         }
-        if claims.expires.saturating_add(LEEWAY) < now {
-            return Err(Refused::Expired);
-        }
-        if claims.issued.saturating_sub(LEEWAY) > now {
-            return Err(Refused::Early);
-        }
-        if !claims.audiences.iter().any(|a| audiences.contains(a)) {
-            return Err(Refused::Audience { given: claims.audiences, wanted: audiences.to_vec() });
+        if let Verified::Bound(claims) = &claims {
+            claims.is_good(audiences, now)?;
         }
         Ok(claims)
     }
@@ -184,6 +251,11 @@ impl Tokens {
         let keys = self.keys.all(now)?;
         Ok(json!({"keys": keys.iter().map(|key| key.jwk()).collect::<Vec<_>>()}))
     }
+}
+
+/// The key that a token says it was signed with.
+pub fn key_of(token: &str) -> Option<String> {
+    decode(token.split('.').next()?)?.get("kid")?.as_str().map(str::to_owned)
 }
 
 fn decode(part: &str) -> Option<Value> {
@@ -206,7 +278,7 @@ pub(super) mod tests {
     use super::*;
 
     pub(in crate::identity) fn tokens(dir: &std::path::Path) -> Tokens {
-        Tokens::new(Keys::open(dir, 1000).unwrap())
+        Tokens::new(Keys::open(dir, 0, 1000).unwrap())
     }
 
     pub(in crate::identity) fn claims() -> Claims {
@@ -233,15 +305,26 @@ pub(super) mod tests {
         claims.cluster = "root:org".to_owned();
         let token = tokens.issue(&claims).unwrap();
         let verify = |token: &str, now| tokens.verify(token, tokens.audiences(), now);
-        assert_eq!(verify(&token, 1000), Ok(claims.clone()));
-        assert_eq!(verify(&token, 4600 + LEEWAY), Ok(claims.clone()));
+        assert_eq!(verify(&token, 1000), Ok(Verified::Bound(claims.clone())));
+        assert_eq!(verify(&token, 4600 + LEEWAY), Ok(Verified::Bound(claims.clone())));
         assert_eq!(verify(&token, 4600 + LEEWAY + 1), Err(Refused::Expired));
         assert_eq!(verify(&token, 1000 - LEEWAY - 1), Err(Refused::Early));
         assert!(matches!(tokens.verify(&token, &["x".to_owned()], 1000), Err(Refused::Audience { .. })));
 
         tokens.keys().rotate(1500).unwrap();
-        assert_eq!(verify(&token, 1500), Ok(claims), "tokens of the old key stay good");
+        assert_eq!(verify(&token, 1500), Ok(Verified::Bound(claims)), "tokens of the old key stay good");
         assert_eq!(tokens.jwks(0).unwrap()["keys"].as_array().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn tokens_of_secrets_have_no_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let tokens = tokens(dir.path());
+        let secret = Some(Reference { name: "s".to_owned(), uid: String::new() });
+        let legacy = Claims { secret, audiences: vec![], issued: 0, expires: 0, id: String::new(), ..claims() };
+        let token = tokens.issue_legacy(&legacy, 1000).unwrap();
+        assert_eq!(tokens.verify(&token, tokens.audiences(), i64::MAX), Ok(Verified::Legacy(legacy)));
+        assert_eq!(key_of(&token).unwrap(), tokens.keys().signer(1000).unwrap().id());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::{
 
 const GROUP: &str = "authentication.k8s.io";
 const SHORTEST: i64 = 10 * 60;
-const LONGEST: i64 = 1 << 32;
+pub const LONGEST: i64 = 1 << 32;
 const DEFAULT: i64 = 60 * 60;
 /// What pods ask for by default. They get far longer, for programs that never read the renewed token.
 const OF_PODS: i64 = 60 * 60 + 7;
@@ -194,8 +194,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let tokens = token::tests::tokens(dir.path());
         let ask = |request: Value, name: &str| answer(&request, "root", "ns", name, &Some3, &tokens, 1000);
-        let claims_of = |answer: &Value, audience: &str| {
-            tokens.verify(text(answer, "/status/token"), &[audience.to_owned()], 1000).unwrap()
+        let claims_of = |answer: &Value, audience: &str| match tokens
+            .verify(text(answer, "/status/token"), &[audience.to_owned()], 1000)
+            .unwrap()
+        {
+            token::Verified::Bound(claims) => claims,
+            other => panic!("{other:?}"),
         };
 
         let plain = ask(json!({}), "robot").unwrap();

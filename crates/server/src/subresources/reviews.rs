@@ -16,7 +16,8 @@ pub async fn review(call: &Call) -> Result<Reply> {
     let value = match call.kind.name() {
         "SelfSubjectReview" => reviews::self_subject_review(&call.user, clock::unix()),
         "TokenReview" => {
-            let value = reviews::token_review(&review, server.identity.authenticator(), &*server.cache, clock::unix())?;
+            let (authenticator, now) = (server.identity.authenticator(), clock::unix());
+            let value = reviews::token_review(&review, authenticator, &call.cluster, &*server.cache, now)?;
             crate::workspaces::review_from(value, &call.cluster)
         }
         "SelfSubjectAccessReview" => reviews::self_subject_access_review(&review, &call.user, &authorizer)?,

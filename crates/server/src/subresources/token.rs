@@ -22,11 +22,22 @@ pub async fn request(call: &Call) -> Result<Reply> {
     api::defaults::apply("authentication.k8s.io", "v1", "TokenRequest", &mut request);
     admission::restrict_token(call, &request)?;
     admission::review(call, admission::Operation::Create, &mut request, None).await?;
+    shorten(call, &mut request);
     let (namespace, name) = (&call.target.namespace, &call.target.name);
     let tokens = call.server.identity.tokens();
     let objects = InWorkspace(call);
     let value = token_request::answer(&request, &call.cluster, namespace, name, &objects, tokens, clock::unix())?;
     Ok(Reply::Value { code: 201, value })
+}
+
+/// No token outlives the keys: what is asked for beyond that is given less, and told so.
+fn shorten(call: &Call, request: &mut Value) {
+    let most = call.server.identity.lifetimes().token;
+    let asked = request["spec"]["expirationSeconds"].as_i64().unwrap_or_default();
+    if asked > most && asked <= token_request::LONGEST {
+        call.warn(format!("requested expiration of {asked} seconds shortened to {most} seconds"));
+        request["spec"]["expirationSeconds"] = most.into();
+    }
 }
 
 struct InWorkspace<'a>(&'a Call);
