@@ -60,9 +60,11 @@ pub async fn open(config: &Config) -> Result<Arc<dyn Store>> {
 
 /// The store with Secrets, and what else was chosen, sealed.
 pub async fn sealed(config: &Config, store: Arc<dyn Store>) -> Result<store::SealedStore> {
+    // What centers share of their identity opens more than any Secret.
+    let identity = format!("{}/", server::identity::shared::FILES);
     let options = store::Sealing {
         key_file: store::KeyFile::new(&config.secrets_key_file),
-        prefixes: config.encrypted_prefixes(),
+        prefixes: config.encrypted_prefixes().into_iter().chain([identity]).collect(),
         shared: config.store == StoreKind::Etcd,
     };
     Ok(store::SealedStore::open(store, options).await?)
