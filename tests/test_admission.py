@@ -1,11 +1,12 @@
 """Admission: webhooks over TLS written in Python and with kube-rs, and what the server itself does to writes."""
 import json
 import socket
+import subprocess
 import time
 
 import pytest
 
-from center import free_port, running, wait_for, Tools
+from center import Center, Tools, binary, free_port, running, wait_for
 from webhook import RustWebhook, Webhook, bundle, certificates, patch
 
 
@@ -458,3 +459,52 @@ def test_conversion_webhooks(center, ns, hook, certs, tools_here):
     gone = center.api("DELETE", base % "v2" + "/c")
     assert gone["status"] == "Success"
     center.api("DELETE", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/looms.{GROUP}")
+
+
+# ---- the server's own plugins ----
+
+def pod(name, **spec):
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
+
+
+def test_pod_security(center, tools_here):
+    label = "pod-security.kubernetes.io/"
+    namespace = lambda name, **levels: {"apiVersion": "v1", "kind": "Namespace", "metadata": {
+        "name": name, "labels": {label + mode.replace("_", "-"): level for mode, level in levels.items()}}}
+    center.api("POST", "/api/v1/namespaces", namespace("secure", enforce="baseline", warn="restricted", warn_version="v1.30"))
+    status, headers, _ = center.request("POST", "/api/v1/namespaces/secure/pods", pod("plain"))
+    assert status == 201
+    assert 'would violate PodSecurity \\"restricted:v1.30\\": allowPrivilegeEscalation != false' in {k.lower(): v for k, v in headers.items()}["warning"]
+    refused = center.api("POST", "/api/v1/namespaces/secure/pods", pod("host", hostNetwork=True), expect=[403])
+    assert refused["message"] == 'pods "host" is forbidden: violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)'
+    # What makes pods is only warned about; what tightens a namespace tells of what is there.
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": {"spec": {
+        "restartPolicy": "Never", "hostPID": True, "containers": [{"name": "c", "image": "i"}]}}}}
+    said = tools_here.run(["kubectl", "-n", "secure", "create", "-f", "-"], json.dumps(job)).stderr
+    assert 'Warning: would violate PodSecurity "restricted:v1.30": host namespaces (hostPID=true)' in said, said
+    said = tools_here.run(["kubectl", "label", "ns", "secure", "--overwrite", f"{label}enforce=restricted"]).stderr
+    assert 'Warning: existing pods in namespace "secure" violate the new PodSecurity enforce level "restricted:latest"' in said
+    assert "Warning: plain: allowPrivilegeEscalation != false" in said, said
+    bad = center.api("POST", "/api/v1/namespaces", namespace("odd", enforce="paranoid"), expect=[422])
+    assert "must be one of privileged, baseline, restricted" in bad["message"]
+
+
+def test_plugins_are_switched_by_name(tmp_path):
+    center = Center(tmp_path / "data", args=["--disable-admission-plugins=ServiceAccount,PodSecurity,NamespaceLifecycle",
+                                             "--enable-admission-plugins=AlwaysPullImages,DenyServiceExternalIPs"])
+    try:
+        center.start()
+        center.api("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {
+            "name": "a", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}})
+        made = center.api("POST", "/api/v1/namespaces/a/pods", pod("p", hostNetwork=True))
+        assert "serviceAccountName" not in made["spec"] and made["spec"]["containers"][0]["imagePullPolicy"] == "Always"
+        create(center, "nowhere", "a")
+        service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {"ports": [{"port": 1}], "externalIPs": ["192.0.2.1"]}}
+        status = center.api("POST", "/api/v1/namespaces/a/services", service, expect=[403])
+        assert "Use of external IPs is denied by admission control" in status["message"]
+    finally:
+        center.kill()
+    printed = subprocess.run([binary(), "config", "--disable-admission-plugins=Priority"], capture_output=True, text=True, check=True).stdout
+    assert "disableAdmissionPlugins:\n- Priority" in printed, printed
+    wrong = subprocess.run([binary(), "config", "--disable-admission-plugins=PodPolice"], capture_output=True, text=True)
+    assert wrong.returncode != 0 and 'there is no admission plugin "PodPolice": choose from NamespaceLifecycle' in wrong.stderr

@@ -30,6 +30,7 @@ pub async fn start(config: &Config) -> Result<server::Running> {
         extra_names: config.tls_names.clone(),
         identity: config.identity.options()?,
         limits: server::Limits::default(),
+        plugins: config.plugins()?,
     };
     let running = server::start(options).await?;
     tokio::spawn(store.follow_key_file());

@@ -51,6 +51,12 @@ pub struct Settings {
     pub encrypt_resources: Vec<String>,
     #[command(flatten)]
     pub identity: IdentitySettings,
+    /// Admission plugins to switch on besides the usual ones, by upstream's names, separated by commas.
+    #[arg(long, env = "SELVEDGE_ENABLE_ADMISSION_PLUGINS", value_delimiter = ',')]
+    pub enable_admission_plugins: Vec<String>,
+    /// Admission plugins to switch off, by upstream's names, separated by commas.
+    #[arg(long, env = "SELVEDGE_DISABLE_ADMISSION_PLUGINS", value_delimiter = ',')]
+    pub disable_admission_plugins: Vec<String>,
     /// What is logged: error, warn, info, debug, trace, or per module as in `info,server=debug`.
     #[arg(long, env = "SELVEDGE_LOG")]
     pub log: Option<String>,
@@ -68,6 +74,8 @@ pub struct Config {
     pub secrets_key_file: PathBuf,
     pub encrypt_resources: Vec<String>,
     pub identity: IdentityConfig,
+    pub enable_admission_plugins: Vec<String>,
+    pub disable_admission_plugins: Vec<String>,
     pub log: String,
 }
 
@@ -84,6 +92,8 @@ impl Config {
             secrets_key_file: PathBuf::new(),
             encrypt_resources: vec!["secrets".into()],
             identity: IdentityConfig::default(),
+            enable_admission_plugins: Vec::new(),
+            disable_admission_plugins: Vec::new(),
             log: "info".into(),
         }
     }
@@ -125,11 +135,21 @@ impl Config {
         set(&mut self.secrets_key_file, over.secrets_key_file);
         set(&mut self.encrypt_resources, Some(over.encrypt_resources).filter(|all| !all.is_empty()));
         self.identity.lay(over.identity);
+        let chosen = |all: Vec<String>| Some(all).filter(|all| !all.is_empty());
+        set(&mut self.enable_admission_plugins, chosen(over.enable_admission_plugins));
+        set(&mut self.disable_admission_plugins, chosen(over.disable_admission_plugins));
         set(&mut self.log, over.log);
+    }
+
+    /// The steps of admission that are on.
+    pub fn plugins(&self) -> Result<server::Plugins> {
+        server::Plugins::chosen(&self.enable_admission_plugins, &self.disable_admission_plugins)
+            .map_err(anyhow::Error::msg)
     }
 
     fn check(&self) -> Result<()> {
         self.identity.options()?;
+        self.plugins()?;
         for endpoint in &self.etcd_endpoints {
             if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {
                 bail!("etcd endpoint {endpoint:?} has no scheme: write http://{endpoint} or https://{endpoint}");

@@ -40,6 +40,7 @@ use tokio::sync::watch;
 use cache::Cache;
 use kinds::Kinds;
 
+pub use admission::Plugins;
 pub use limits::Limits;
 pub use listen::{Running, start};
 
@@ -54,6 +55,8 @@ pub struct Options {
     pub extra_names: Vec<String>,
     pub identity: identity::Options,
     pub limits: limits::Limits,
+    /// Which steps of admission are on.
+    pub plugins: Plugins,
 }
 
 pub struct Server {
@@ -63,6 +66,7 @@ pub struct Server {
     pub identity: identity::Identity,
     pub authorization: Arc<authorize::Authorization>,
     pub admission: Arc<admission::Registry>,
+    pub plugins: Plugins,
     pub workspaces: Arc<workspaces::Workspaces>,
     pub conversions: webhooks::Conversions,
     /// Writers where quotas count take turns.

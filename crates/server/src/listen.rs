@@ -78,6 +78,7 @@ pub async fn start(options: Options) -> Result<Running, Error> {
         identity,
         authorization,
         admission,
+        plugins: options.plugins,
         workspaces,
         conversions: Default::default(),
         turns: Default::default(),

@@ -3,7 +3,7 @@
 use api::status::Result;
 use serde_json::{Value, json};
 
-use super::forbid;
+use super::{Plugin, forbid, on};
 use crate::{
     call::Call,
     identity::{
@@ -32,7 +32,7 @@ pub fn create(call: &Call, value: &Value) -> Result<()> {
             return Err(forbid(call, value, &format!("can only create an edge CSR with CN={}", call.user.name)));
         }
     }
-    if value["spec"]["signerName"] != CLIENT {
+    if value["spec"]["signerName"] != CLIENT || !on(call, Plugin::CertificateSubjectRestriction) {
         return Ok(());
     }
     // What is no request at all is for validation to refuse.
@@ -74,8 +74,8 @@ pub fn name_requester(call: &Call, value: &mut Value) {
 pub fn update(call: &Call, new: &Value, old: &Value) -> Result<()> {
     let signer = old["spec"]["signerName"].as_str().unwrap_or_default();
     let (verb, deed) = match call.target.subresource.as_str() {
-        "approval" => ("approve", "approve"),
-        "status" if signs(new, old) => ("sign", "sign"),
+        "approval" if on(call, Plugin::CertificateApproval) => ("approve", "approve"),
+        "status" if on(call, Plugin::CertificateSigning) && signs(new, old) => ("sign", "sign"),
         _ => return Ok(()),
     };
     if may(call, verb, signer) {

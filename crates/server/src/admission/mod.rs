@@ -12,7 +12,9 @@ mod matching;
 mod nodes;
 mod notes;
 mod objects;
+mod plugins;
 mod pods;
+mod podsecurity;
 mod policies;
 mod question;
 pub mod quota;
@@ -36,15 +38,16 @@ use crate::{call::Call, exports, verbs::write::Beside, workspaces};
 use nodes::Write;
 pub use nodes::{restrict_eviction, restrict_token};
 pub use notes::Notes;
+pub use plugins::{Plugin, Plugins};
 pub use question::Operation;
 pub use registry::Registry;
-pub use review::{review, validate};
+pub use review::review;
 
 /// Objects live only in namespaces that exist and are not being taken down. What is answered must still hold when the object
 /// is committed, so that nothing is ever left behind in a namespace that has gone.
 pub fn namespace(call: &Call, value: &Value) -> Result<Option<Compare>> {
     let namespace = call.target.namespace.as_str();
-    if namespace.is_empty() {
+    if namespace.is_empty() || !on(call, Plugin::NamespaceLifecycle) {
         return Ok(None);
     }
     let key = format!("{}//{namespace}", call.cluster);
@@ -92,6 +95,7 @@ async fn complete_new(call: &Call, value: &mut Value) -> Result<()> {
         "certificates.k8s.io/certificatesigningrequests" => certificates::create(call, value),
         workspaces::WORKSPACES => workspaces::complete(call, value),
         collection if collection.starts_with(roles::GROUP) => roles::write(call, value, None),
+        "core/services" => objects::external_ips(call, value, &Value::Null),
         collection => {
             objects::create(call, collection, value);
             Ok(())
@@ -110,6 +114,7 @@ fn complete_change(call: &Call, new: &mut Value, old: &Value) -> Result<()> {
         "certificates.k8s.io/certificatesigningrequests" => certificates::update(call, new, old),
         workspaces::WORKSPACES => workspaces::keep(call, new, old),
         collection if collection.starts_with(roles::GROUP) => roles::write(call, new, Some(old)),
+        "core/services" => objects::external_ips(call, new, old),
         _ => Ok(()),
     }
 }
@@ -119,7 +124,8 @@ pub async fn delete(call: &Call, value: &Value, options: impl FnOnce() -> Value)
     nodes::restrict(call, Write::Delete(value))?;
     exports::delete(call, value)?;
     let name = value["metadata"]["name"].as_str().unwrap_or_default();
-    if &*call.kind.collection == "core/namespaces" && matches!(name, "default" | "kube-system" | "kube-public") {
+    let is_furniture = matches!(name, "default" | "kube-system" | "kube-public");
+    if &*call.kind.collection == "core/namespaces" && is_furniture && on(call, Plugin::NamespaceLifecycle) {
         return Err(Status::forbidden("", "namespaces", name, "this namespace may not be deleted"));
     }
     review::delete(call, value, options).await
@@ -143,16 +149,33 @@ pub fn reallocate(call: &Call, new: &mut Value, old: &Value) -> Result<Beside> {
     if is_service(call) { services::allocate(call, new, old) } else { Ok(Beside::default()) }
 }
 
+/// Holds a valid object against the standards of its namespace, the policies, and what webhooks say. Objects of built-in
+/// kinds come as they are stored.
+pub async fn validate(call: &Call, new: &Value, old: Option<&Value>) -> Result<()> {
+    if on(call, Plugin::PodSecurity) {
+        podsecurity::judge(call, new, old)?;
+    }
+    review::validate(call, new, old).await
+}
+
 /// Judges a valid object against what else there is: limits and quotas. `old` is what it is changed from.
 pub async fn judge(call: &Call, value: &Value, old: Option<&Value>, beside: &mut Beside) -> Result<()> {
     exports::judge(call, value, old)?;
     objects::judge(call, value, old)?;
-    quota::charge(call, value, old, beside).await
+    if on(call, Plugin::ResourceQuota) {
+        quota::charge(call, value, old, beside).await?;
+    }
+    Ok(())
 }
 
 /// What an object gives back when it goes.
 pub fn release(call: &Call, old: &Value) -> Beside {
     if is_service(call) { services::release(call, old) } else { Beside::default() }
+}
+
+/// Whether a step of admission is switched on.
+fn on(call: &Call, plugin: Plugin) -> bool {
+    call.server.plugins.has(plugin)
 }
 
 fn is_service(call: &Call) -> bool {

@@ -4,7 +4,7 @@
 use api::status::{Result, Status};
 use serde_json::Value;
 
-use super::{forbid, one};
+use super::{Plugin, forbid, one};
 use crate::{
     call::Call,
     identity::{
@@ -54,9 +54,14 @@ const OWN_LABELS: [&str; 11] = [
     "beta.kubernetes.io/arch",
 ];
 
+/// The node that the user is, as far as nodes are restricted at all.
+fn node_of(call: &Call) -> Option<&str> {
+    node_authorizer::node_of(&call.user).filter(|_| super::on(call, Plugin::NodeRestriction))
+}
+
 /// Refuses what a node may not write. Everybody else passes.
 pub fn restrict(call: &Call, write: Write<'_>) -> Result<()> {
-    let Some(node) = node_authorizer::node_of(&call.user) else { return Ok(()) };
+    let Some(node) = node_of(call) else { return Ok(()) };
     let object = write.object();
     let refuse = |why: String| Err(forbid(call, object, &why));
     if node.is_empty() {
@@ -251,7 +256,7 @@ fn own_certificate(node: &str, request: &Value) -> Result<(), String> {
 
 /// A node evicts only pods that run on it.
 pub fn restrict_eviction(call: &Call, pod: &Value) -> Result<()> {
-    match node_authorizer::node_of(&call.user) {
+    match node_of(call) {
         Some(node) if !on(pod, node) => {
             let why = format!("node {node} can only evict pods with spec.nodeName set to itself");
             Err(forbid(call, pod, &why))
@@ -262,7 +267,7 @@ pub fn restrict_eviction(call: &Call, pod: &Value) -> Result<()> {
 
 /// A node asks for tokens only for pods that run on it, and only for audiences that they name.
 pub fn restrict_token(call: &Call, request: &Value) -> Result<()> {
-    let Some(node) = node_authorizer::node_of(&call.user) else { return Ok(()) };
+    let Some(node) = node_of(call) else { return Ok(()) };
     let refuse = |why: &str| Err(Status::forbidden("", "serviceaccounts", &call.target.name, why));
     let bound = &request["spec"]["boundObjectRef"];
     let text = |field: &str| bound[field].as_str().unwrap_or_default();

@@ -3,19 +3,25 @@
 use api::{quantity::Quantity, status::Result, strategy::admission};
 use serde_json::Value;
 
-use super::{all, forbid, one, pods};
+use super::{Plugin, all, forbid, on, one, pods};
 use crate::call::Call;
 
 /// Completes a new object.
 pub fn create(call: &Call, collection: &str, value: &mut Value) {
     match collection {
-        "core/nodes" => admission::taint_new_node(value),
-        "core/persistentvolumes" => admission::protect_storage("PersistentVolume", value),
-        "core/persistentvolumeclaims" => {
-            admission::default_storage_class(value, &all(call, "storage.k8s.io/storageclasses", ""));
-            admission::protect_storage("PersistentVolumeClaim", value);
+        "core/nodes" if on(call, Plugin::TaintNodesByCondition) => admission::taint_new_node(value),
+        "core/persistentvolumes" if on(call, Plugin::StorageObjectInUseProtection) => {
+            admission::protect_storage("PersistentVolume", value);
         }
-        "networking.k8s.io/ingresses" => {
+        "core/persistentvolumeclaims" => {
+            if on(call, Plugin::DefaultStorageClass) {
+                admission::default_storage_class(value, &all(call, "storage.k8s.io/storageclasses", ""));
+            }
+            if on(call, Plugin::StorageObjectInUseProtection) {
+                admission::protect_storage("PersistentVolumeClaim", value);
+            }
+        }
+        "networking.k8s.io/ingresses" if on(call, Plugin::DefaultIngressClass) => {
             admission::default_ingress_class(value, &all(call, "networking.k8s.io/ingressclasses", ""));
         }
         _ => {}
@@ -31,13 +37,26 @@ pub fn judge(call: &Call, value: &Value, old: Option<&Value>) -> Result<()> {
                 let size = claim["spec"]["resources"]["requests"]["storage"].as_str();
                 size.and_then(|text| Quantity::parse(text).ok()).unwrap_or_else(Quantity::zero)
             };
-            if size(value) > size(old) {
+            if size(value) > size(old) && on(call, Plugin::PersistentVolumeClaimResize) {
                 can_grow(call, value, old)?;
             }
             pods::within_limits(call, value)
         }
         _ => Ok(()),
     }
+}
+
+/// Whoever asks for it lets nobody take addresses that are not theirs.
+pub fn external_ips(call: &Call, service: &Value, old: &Value) -> Result<()> {
+    if !on(call, Plugin::DenyServiceExternalIPs) {
+        return Ok(());
+    }
+    let ips = |service: &Value| service["spec"]["externalIPs"].as_array().cloned().unwrap_or_default();
+    let had = ips(old);
+    if ips(service).iter().all(|ip| had.contains(ip)) {
+        return Ok(());
+    }
+    Err(forbid(call, service, "Use of external IPs is denied by admission control."))
 }
 
 /// A claim grows only if whoever made its volume can make it larger.

@@ -8,7 +8,7 @@ use api::{
 };
 use serde_json::Value;
 
-use super::{all, forbid, one};
+use super::{Plugin, all, forbid, on, one};
 use crate::call::Call;
 
 /// The default account is made right after its namespace: whoever is quicker waits for it.
@@ -16,15 +16,38 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 pub async fn create(call: &Call, pod: &mut Value) -> Result<()> {
-    limits::apply(pod, &all(call, "core/limitranges", &call.target.namespace));
-    service_account(call, pod).await?;
-    priority(call, pod)?;
-    admission::default_tolerations(pod);
-    runtime_class(call, pod)
+    if on(call, Plugin::LimitRanger) {
+        limits::apply(pod, &all(call, "core/limitranges", &call.target.namespace));
+    }
+    if on(call, Plugin::ServiceAccount) {
+        service_account(call, pod).await?;
+    }
+    always_pull(call, pod);
+    if on(call, Plugin::Priority) {
+        priority(call, pod)?;
+    }
+    if on(call, Plugin::DefaultTolerationSeconds) {
+        admission::default_tolerations(pod);
+    }
+    if on(call, Plugin::RuntimeClass) { runtime_class(call, pod) } else { Ok(()) }
+}
+
+/// Whoever asks for it never runs an image that somebody else has pulled with rights of their own.
+fn always_pull(call: &Call, pod: &mut Value) {
+    if !on(call, Plugin::AlwaysPullImages) {
+        return;
+    }
+    for field in ["initContainers", "containers", "ephemeralContainers"] {
+        let containers = pod["spec"].get_mut(field).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten().filter_map(Value::as_object_mut) {
+            container.insert("imagePullPolicy".to_owned(), "Always".into());
+        }
+    }
 }
 
 /// A change keeps what creation decided.
 pub fn update(call: &Call, new: &mut Value, old: &Value) {
+    always_pull(call, new);
     if !call.target.subresource.is_empty() {
         return;
     }
@@ -33,7 +56,9 @@ pub fn update(call: &Call, new: &mut Value, old: &Value) {
             new["spec"][field] = old["spec"][field].clone();
         }
     }
-    admission::default_tolerations(new);
+    if on(call, Plugin::DefaultTolerationSeconds) {
+        admission::default_tolerations(new);
+    }
 }
 
 async fn service_account(call: &Call, pod: &mut Value) -> Result<()> {
@@ -112,6 +137,9 @@ fn runtime_class(call: &Call, pod: &mut Value) -> Result<()> {
 
 /// What the limit ranges of the namespace have against a pod or a claim.
 pub fn within_limits(call: &Call, value: &Value) -> Result<()> {
+    if !on(call, Plugin::LimitRanger) {
+        return Ok(());
+    }
     let ranges = all(call, "core/limitranges", &call.target.namespace);
     if ranges.is_empty() {
         return Ok(());

@@ -6,7 +6,7 @@ use api::status::{Result, Status};
 use serde_json::Value;
 
 use super::{
-    complete, hooks, policies,
+    Plugin, complete, hooks, on, policies,
     question::{Operation, Question, is_exempt},
     registry::Workspace,
 };
@@ -28,7 +28,7 @@ fn is_reviewed_elsewhere(call: &Call) -> bool {
 /// Lets webhooks change an object that is in the version of the request.
 pub async fn mutate(call: &Call, operation: Operation, value: &mut Value, old: Option<&Value>) -> Result<()> {
     let Some(workspace) = reviewers(call) else { return Ok(()) };
-    if workspace.mutating.is_empty() || is_reviewed_elsewhere(call) {
+    if workspace.mutating.is_empty() || is_reviewed_elsewhere(call) || !on(call, Plugin::MutatingAdmissionWebhook) {
         return Ok(());
     }
     let settle = |object: &mut Value| {
@@ -74,7 +74,9 @@ pub async fn delete(call: &Call, stored: &Value, options: impl FnOnce() -> Value
     let Some(workspace) = reviewers(call) else { return Ok(()) };
     let old = convert::from_stored(call, stored.clone()).await?;
     let mut question = Question::new(call, Operation::Delete, None, Some(old)).with_options(options());
-    hooks::mutate(&workspace, &mut question, &mut hooks::Rounds::default(), &|_| Ok(())).await?;
+    if on(call, Plugin::MutatingAdmissionWebhook) {
+        hooks::mutate(&workspace, &mut question, &mut hooks::Rounds::default(), &|_| Ok(())).await?;
+    }
     judge(&workspace, &question).await
 }
 
@@ -91,13 +93,20 @@ pub async fn review(call: &Call, operation: Operation, value: &mut Value, old: O
         }
         Ok(())
     };
-    hooks::mutate(&workspace, &mut question, &mut hooks::Rounds::default(), &settle).await?;
+    if on(call, Plugin::MutatingAdmissionWebhook) {
+        hooks::mutate(&workspace, &mut question, &mut hooks::Rounds::default(), &settle).await?;
+    }
     judge(&workspace, &question).await?;
     *value = question.object.unwrap_or_default();
     Ok(())
 }
 
 async fn judge(workspace: &Workspace, question: &Question<'_>) -> Result<()> {
-    policies::judge(&workspace.policies, question).await?;
-    hooks::validate(workspace, question).await
+    if on(question.call, Plugin::ValidatingAdmissionPolicy) {
+        policies::judge(&workspace.policies, question).await?;
+    }
+    if on(question.call, Plugin::ValidatingAdmissionWebhook) {
+        hooks::validate(workspace, question).await?;
+    }
+    Ok(())
 }

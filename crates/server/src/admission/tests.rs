@@ -26,6 +26,7 @@ async fn running() -> (Running, tempfile::TempDir) {
         extra_names: Vec::new(),
         identity: Default::default(),
         limits: Limits::default(),
+        plugins: Default::default(),
     };
     (crate::start(options).await.unwrap(), dir)
 }
