@@ -17,7 +17,7 @@ use crate::schema::{Schema, TypeId};
 use crate::status::{Result, Status};
 use decode::{bytes_of, text_of};
 pub(crate) use wire::put_bytes;
-use wire::{close, open, put_varint};
+use wire::{close, open, put_tag, put_varint, varint_length};
 
 /// What every protobuf body of Kubernetes begins with.
 pub const MAGIC: &[u8; 4] = b"k8s\0";
@@ -105,50 +105,31 @@ pub fn encode_json(schema: &Schema, ty: TypeId, json: &[u8], out: &mut Vec<u8>) 
     encode::MessageSeed { schema, ty, out }.deserialize(&mut deserializer).map_err(|e| e.to_string())
 }
 
-/// The whole body of a list, envelope included, from its metadata and the JSON texts of its items.
-pub fn encode_list<'a>(
+/// What comes before the items of a list's body, whose messages have these lengths. Items follow by [`put_item`], then
+/// [`END`].
+pub fn list_head(
     schema: &Schema,
     list: TypeId,
     api_version: &str,
     kind: &str,
     metadata: &Value,
-    items: impl Iterator<Item = &'a [u8]>,
-) -> Result<Vec<u8>, String> {
-    let item_type = schema.field(list, "items").and_then(|f| match schema.shape(f.ty) {
-        crate::schema::Shape::Array { items, .. } => Some((f.numbers.first().copied()?, *items)),
-        _ => None,
-    });
-    let Some((number, item_type)) = item_type else { return Err("not a list type".to_owned()) };
-    let mut out = begin(api_version, kind);
-    let start = open(&mut out, 2);
+    lengths: impl Iterator<Item = usize>,
+) -> Vec<u8> {
+    let mut inner = Vec::new();
     if let Some(field) = schema.field(list, "metadata") {
-        put_bytes(&mut out, 1, &encode(schema, field.ty, metadata));
+        put_bytes(&mut inner, 1, &encode(schema, field.ty, metadata));
     }
-    for item in items {
-        let start = open(&mut out, number);
-        encode_json(schema, item_type, item, &mut out)?;
-        close(&mut out, start);
-    }
-    close(&mut out, start);
-    out.extend_from_slice(END);
-    Ok(out)
+    let items: usize = lengths.map(|length| 1 + varint_length(length) + length).sum();
+    let mut out = begin(api_version, kind);
+    put_tag(&mut out, 2, wire::BYTES);
+    put_varint(&mut out, (inner.len() + items) as u64);
+    out.extend_from_slice(&inner);
+    out
 }
 
-/// The whole body of an object, envelope included, from its JSON text.
-pub fn encode_object(
-    schema: &Schema,
-    ty: TypeId,
-    api_version: &str,
-    kind: &str,
-    json: &[u8],
-) -> Result<Vec<u8>, String> {
-    let mut out = begin(api_version, kind);
-    out.reserve(json.len());
-    let start = open(&mut out, 2);
-    encode_json(schema, ty, json, &mut out)?;
-    close(&mut out, start);
-    out.extend_from_slice(END);
-    Ok(out)
+/// One item of a list. Every list of Kubernetes has its items in field 2.
+pub fn put_item(out: &mut Vec<u8>, message: &[u8]) {
+    put_bytes(out, 2, message);
 }
 
 /// Puts a message into its envelope.
@@ -160,7 +141,7 @@ pub fn wrap(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
 }
 
 /// The envelope's last fields, content encoding and content type: both are written though empty, as upstream does.
-const END: &[u8] = &[0x1a, 0, 0x22, 0];
+pub const END: &[u8] = &[0x1a, 0, 0x22, 0];
 
 fn begin(api_version: &str, kind: &str) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
@@ -171,22 +152,23 @@ fn begin(api_version: &str, kind: &str) -> Vec<u8> {
     out
 }
 
-/// One event of a watch, with its length before it. `object` is a whole body, envelope included; the event itself
-/// has none.
-pub fn watch_event(event: &str, object: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(object.len() + 32);
+/// One event of a watch, with its length before it. The event itself has no envelope, its object has.
+pub fn put_event(out: &mut Vec<u8>, event: &str, api_version: &str, kind: &str, message: &[u8]) {
+    let frame = out.len();
+    out.reserve(message.len() + 96);
     out.extend_from_slice(&[0; 4]);
-    put_bytes(&mut out, 1, event.as_bytes());
-    let mut extension = Vec::with_capacity(12);
-    extension.push(0x0a);
-    put_varint(&mut extension, object.len() as u64);
-    out.push(0x12);
-    put_varint(&mut out, (extension.len() + object.len()) as u64);
-    out.extend_from_slice(&extension);
-    out.extend_from_slice(object);
-    let length = u32::try_from(out.len() - 4).unwrap_or(u32::MAX);
-    out[..4].copy_from_slice(&length.to_be_bytes());
-    out
+    put_bytes(out, 1, event.as_bytes());
+    let envelope = begin(api_version, kind);
+    let object = envelope.len() + 1 + varint_length(message.len()) + message.len() + END.len();
+    put_tag(out, 2, wire::BYTES);
+    put_varint(out, (1 + varint_length(object) + object) as u64);
+    put_tag(out, 1, wire::BYTES);
+    put_varint(out, object as u64);
+    out.extend_from_slice(&envelope);
+    put_bytes(out, 2, message);
+    out.extend_from_slice(END);
+    let length = u32::try_from(out.len() - frame - 4).unwrap_or(u32::MAX);
+    out[frame..frame + 4].copy_from_slice(&length.to_be_bytes());
 }
 
 #[cfg(test)]

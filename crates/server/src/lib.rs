@@ -15,6 +15,7 @@ mod internal;
 mod kinds;
 mod limits;
 mod listen;
+mod message;
 mod metrics;
 mod negotiate;
 mod nonresource;

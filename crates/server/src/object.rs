@@ -4,10 +4,16 @@
 //! stop early; list items of built-in kinds are the same bytes without their first two fields; and the revision, which is
 //! known only once the store has committed, is spliced into the one place where it belongs.
 
+use std::{borrow::Cow, sync::OnceLock};
+
 use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::Value;
 use store::Revision;
 
+use crate::message::Message;
+
+const METADATA: &[u8] = b"\"metadata\":{";
+const OWNERS: &str = "managedFields";
 const REVISION: &[u8] = b"\"metadata\":{\"resourceVersion\":\"";
 
 /// An object as reads serve it.
@@ -19,9 +25,46 @@ pub struct Object {
     pub json: Bytes,
     pub created: Revision,
     pub revision: Revision,
+    /// Where the metadata lies within the JSON; nowhere if there is none.
+    metadata: std::ops::Range<u32>,
+    /// The object in protobuf, once somebody has read it so.
+    message: OnceLock<Message>,
 }
 
 impl Object {
+    pub fn new(key: Box<str>, json: Bytes, created: Revision, revision: Revision) -> Self {
+        let metadata = find(&json, METADATA).map(|at| at + METADATA.len() - 1);
+        let metadata = metadata.map_or(0..0, |start| start..start + object_length(&json[start..]));
+        // No object is near four gigabytes.
+        let metadata = metadata.start as u32..metadata.end as u32;
+        Self { key, json, created, revision, metadata, message: OnceLock::new() }
+    }
+
+    /// The same object under a later revision: what a deletion shows.
+    pub fn at_revision(&self, revision: Revision) -> Self {
+        Self::new(self.key.clone(), with_revision(&self.json, revision), self.created, revision)
+    }
+
+    /// As printers read it.
+    pub fn tree(&self) -> api::table::Node<'_> {
+        api::table::Node::object(&self.json, self.metadata.end as usize)
+    }
+
+    /// The object in protobuf, kept for the next reader while there is room. What `encode` makes must depend on nothing but the JSON.
+    pub fn message(&self, encode: impl FnOnce(&[u8]) -> Vec<u8>) -> Cow<'_, [u8]> {
+        if let Some(message) = self.kept_message() {
+            return Cow::Borrowed(message);
+        }
+        match Message::keep(encode(&self.json)) {
+            Ok(message) => Cow::Borrowed(self.message.get_or_init(|| message).bytes()),
+            Err(bytes) => Cow::Owned(bytes),
+        }
+    }
+
+    pub fn kept_message(&self) -> Option<&[u8]> {
+        self.message.get().map(Message::bytes)
+    }
+
     pub fn cluster(&self) -> &str {
         self.key.split('/').next().unwrap_or_default()
     }
@@ -38,38 +81,16 @@ impl Object {
         serde_json::from_slice(&self.json).unwrap_or_default()
     }
 
-    /// The value without `managedFields`, which are often the larger part of a small object.
-    pub fn value_without_owners(&self) -> Value {
-        type Parts<'a> = std::collections::BTreeMap<std::borrow::Cow<'a, str>, &'a serde_json::value::RawValue>;
-        let parse = |raw: &serde_json::value::RawValue| serde_json::from_str(raw.get()).unwrap_or_default();
-        let Ok(parts) = serde_json::from_slice::<Parts<'_>>(&self.json) else { return self.value() };
-        let mut value = serde_json::Map::new();
-        for (key, raw) in parts {
-            let part = match &*key {
-                "metadata" => match serde_json::from_str::<Parts<'_>>(raw.get()) {
-                    Ok(fields) => {
-                        let kept = fields.into_iter().filter(|(field, _)| field != "managedFields");
-                        Value::Object(kept.map(|(field, raw)| (field.into_owned(), parse(raw))).collect())
-                    }
-                    Err(_) => parse(raw),
-                },
-                _ => parse(raw),
-            };
-            value.insert(key.into_owned(), part);
-        }
-        Value::Object(value)
-    }
-
     /// The bytes of a list item: without kind and apiVersion. The opening brace is not part of it.
     pub fn bare(&self) -> &[u8] {
-        find(&self.json, b"\"metadata\":{").map_or(&self.json[1..], |at| &self.json[at..])
+        let start = (self.metadata.start as usize + 1).saturating_sub(METADATA.len()).max(1);
+        self.json.get(start..).unwrap_or_default()
     }
 
     /// The `metadata` object's own bytes.
     pub fn metadata(&self) -> &[u8] {
-        let Some(at) = find(&self.json, b"\"metadata\":{") else { return b"{}" };
-        let start = at + b"\"metadata\":".len();
-        &self.json[start..start + object_length(&self.json[start..])]
+        let range = self.metadata.start as usize..self.metadata.end as usize;
+        self.json.get(range).filter(|metadata| !metadata.is_empty()).unwrap_or(b"{}")
     }
 }
 
@@ -88,7 +109,9 @@ pub fn encode(value: &Value) -> Bytes {
     out.extend_from_slice(REVISION);
     out.push(b'"');
     if let Some(Value::Object(metadata)) = object.get("metadata") {
-        for (key, v) in metadata.iter().filter(|(key, _)| *key != "resourceVersion") {
+        let rest = metadata.iter().filter(|(key, _)| !matches!(key.as_str(), "resourceVersion" | OWNERS));
+        // Who manages which fields comes last, as upstream has it: readers of the rest can stop there.
+        for (key, v) in rest.chain(metadata.get_key_value(OWNERS)) {
             out.push(b',');
             write_entry(&mut out, key, v);
         }
@@ -151,23 +174,7 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 
 /// How long the JSON object is that begins here.
 fn object_length(json: &[u8]) -> usize {
-    let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
-    for (i, byte) in json.iter().enumerate() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            b'{' | b'[' if !in_string => depth += 1,
-            b'}' | b']' if !in_string => {
-                depth -= 1;
-                if depth == 0 {
-                    return i + 1;
-                }
-            }
-            _ => {}
-        }
-    }
-    json.len()
+    api::selector::scan::raw_at(json, &[]).map_or(json.len(), <[u8]>::len)
 }
 
 #[cfg(test)]
@@ -176,7 +183,7 @@ mod tests {
     use serde_json::json;
 
     fn object(value: &Value, revision: u64) -> Object {
-        Object { key: "root/ns/a".into(), json: with_revision(&encode(value), revision), created: 1, revision }
+        Object::new("root/ns/a".into(), with_revision(&encode(value), revision), 1, revision)
     }
 
     #[test]
@@ -197,10 +204,12 @@ mod tests {
         let one = object(&value, 3);
         let mut owned = value.clone();
         owned["metadata"]["managedFields"] = json!([{"manager": "x"}]);
-        let mut without = object(&owned, 3).value_without_owners();
-        assert_eq!(without["metadata"]["resourceVersion"].take(), "3");
-        without["metadata"].as_object_mut().unwrap().remove("resourceVersion");
-        assert_eq!(without, value);
+        let owned = object(&owned, 3);
+        assert!(owned.metadata().ends_with(br#","managedFields":[{"manager":"x"}]}"#));
+        let tree = owned.tree();
+        for (pointer, want) in [("/metadata/annotations/x", "}\\\"{"), ("/data/k", "v"), ("/kind", "ConfigMap")] {
+            assert_eq!(tree.pointer(pointer).and_then(|x| x.as_str()).as_deref(), Some(want), "{pointer}");
+        }
         let metadata: Value = serde_json::from_slice(one.metadata()).unwrap();
         assert_eq!(metadata["annotations"]["x"], "}\\\"{");
         let bare = [b"{", one.bare()].concat();

@@ -1,6 +1,10 @@
 //! Objects, lists and events in the form that a client asked for.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    borrow::Cow,
+    collections::VecDeque,
+    sync::{Arc, OnceLock},
+};
 
 use api::{
     convert, proto, schema,
@@ -71,7 +75,7 @@ fn starts_with_version(kind: &Kind, json: &[u8]) -> bool {
 
 /// The object in the kind's version, with its revision as bytes show it.
 fn in_version(kind: &Kind, object: &Object) -> Object {
-    Object { key: object.key.clone(), json: json(kind, object), created: object.created, revision: object.revision }
+    Object::new(object.key.clone(), json(kind, object), object.created, object.revision)
 }
 
 pub fn include_object(query: &Query) -> Result<IncludeObject> {
@@ -82,17 +86,24 @@ pub fn include_object(query: &Query) -> Result<IncludeObject> {
 pub fn object(kind: &Kind, accept: Accept, include: IncludeObject, object: &Object) -> Result<Bytes> {
     match (accept.shape, accept.format) {
         (Shape::Object, Format::Json) => Ok(json(kind, object)),
-        (Shape::Object, Format::Protobuf) => Ok(protobuf(kind, object).into()),
+        (Shape::Object, Format::Protobuf) => {
+            Ok(proto::wrap(&kind.api_version, kind.name(), &message(kind, object)).into())
+        }
         (Shape::Object, Format::Yaml) => yaml(&in_version(kind, object).value()),
         (Shape::Partial, _) => value(&partial(object), accept.format),
         (Shape::PartialList, _) => Err(Status::not_acceptable(format!(
             "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
             go_type(kind, "")
         ))),
-        (Shape::Table, format) => {
-            let table = table_of(kind, include, std::iter::once(object), revision_only(object.revision), true);
-            value(&table, format)
-        }
+        (Shape::Table, format) => in_format(table_of_one(kind, include, object, true), format),
+    }
+}
+
+/// JSON text of a built-in kind in any format.
+fn in_format(json: Vec<u8>, format: Format) -> Result<Bytes> {
+    match format {
+        Format::Json => Ok(json.into()),
+        other => value(&serde_json::from_slice(&json).unwrap_or_default(), other),
     }
 }
 
@@ -102,15 +113,20 @@ pub fn value(value: &Value, format: Format) -> Result<Bytes> {
         Format::Json => Ok(serde_json::to_vec(value).unwrap_or_default().into()),
         Format::Yaml => yaml(value),
         Format::Protobuf => {
-            let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
-            let (api_version, kind) = (text("apiVersion"), text("kind"));
-            let (group, version) = api::catalogue::split_api_version(&api_version);
-            let ty = types::find(group, version, &kind)
-                .ok_or_else(|| Status::not_acceptable(format!("{kind} has no protobuf form")))?;
-            let raw = proto::encode(schema::builtin(), ty, value);
-            Ok(proto::wrap(&api_version, &kind, &raw).into())
+            let (api_version, kind, message) = message_of(value)?;
+            Ok(proto::wrap(api_version, kind, &message).into())
         }
     }
+}
+
+/// The apiVersion, kind and message of a value.
+fn message_of(value: &Value) -> Result<(&str, &str, Vec<u8>)> {
+    let text = |field: &str| value[field].as_str().unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let (group, version) = api::catalogue::split_api_version(api_version);
+    let ty = types::find(group, version, kind)
+        .ok_or_else(|| Status::not_acceptable(format!("{kind} has no protobuf form")))?;
+    Ok((api_version, kind, proto::encode(schema::builtin(), ty, value)))
 }
 
 fn yaml(value: &Value) -> Result<Bytes> {
@@ -137,15 +153,19 @@ pub fn pretty(json: &[u8]) -> Bytes {
     }
 }
 
-/// Wrapped in its envelope.
-fn protobuf(kind: &Kind, object: &Object) -> Vec<u8> {
-    let Some(ty) = kind.resource.ty else { return Vec::new() };
-    proto::encode_object(schema::builtin(), ty, &kind.api_version, kind.name(), &json(kind, object)).unwrap_or_else(
-        |error| {
+/// The object's message in protobuf.
+fn message<'a>(kind: &Kind, object: &'a Object) -> Cow<'a, [u8]> {
+    let Some(ty) = kind.resource.ty else { return Cow::Borrowed(&[]) };
+    let encode = |json: &[u8]| {
+        let mut out = Vec::with_capacity(json.len());
+        if let Err(error) = proto::encode_json(schema::builtin(), ty, json, &mut out) {
             tracing::error!(%error, key = %object.key, "a stored object has no protobuf form");
-            Vec::new()
-        },
-    )
+            out.clear();
+        }
+        out
+    };
+    // What is kept is in the stored version; others are made when they are asked for.
+    if kind.is_converted() { Cow::Owned(encode(&json(kind, object))) } else { object.message(encode) }
 }
 
 fn partial(object: &Object) -> Value {
@@ -161,18 +181,56 @@ fn printer(kind: &Kind) -> Printer {
     }
 }
 
-/// A Table over objects. Columns are left out of later events of a watch.
-fn table_of<'a>(
-    kind: &Kind,
-    include: IncludeObject,
-    objects: impl Iterator<Item = &'a Object>,
-    metadata: Value,
-    with_columns: bool,
-) -> Value {
-    let now = clock::unix();
+/// Everything of a Table before its rows. In a watch only the first event has columns.
+fn table_head(printer: &Printer, metadata: Value, with_columns: bool) -> Vec<u8> {
+    let columns = if with_columns { printer.column_definitions() } else { Value::Null };
+    let mut head = head_of(&[
+        ("kind", "Table".into()),
+        ("apiVersion", "meta.k8s.io/v1".into()),
+        ("metadata", metadata),
+        ("columnDefinitions", columns),
+    ]);
+    head.extend_from_slice(b"\"rows\":");
+    head
+}
+
+fn table_of_one(kind: &Kind, include: IncludeObject, object: &Object, with_columns: bool) -> Vec<u8> {
     let printer = printer(kind);
-    let rows = objects.map(|o| printer.row(in_version(kind, o).value(), include, now)).collect();
-    printer.document(metadata, rows, with_columns)
+    let mut table = table_head(&printer, revision_only(object.revision), with_columns);
+    table.push(b'[');
+    write_row(&mut table, kind, &printer, include, object, clock::unix());
+    table.extend_from_slice(b"]}");
+    table
+}
+
+fn write_row(out: &mut Vec<u8>, kind: &Kind, printer: &Printer, include: IncludeObject, object: &Object, now: i64) {
+    let converted;
+    let shown = if kind.custom.is_some() || kind.is_converted() {
+        converted = in_version(kind, object);
+        &converted
+    } else {
+        object
+    };
+    let row = printer.row(&shown.tree(), now);
+    out.extend_from_slice(b"{\"cells\":");
+    object::write_json(out, &row.cells);
+    if let Some(conditions) = &row.conditions {
+        out.extend_from_slice(b",\"conditions\":");
+        object::write_json(out, conditions);
+    }
+    out.extend_from_slice(b",\"object\":");
+    match include {
+        IncludeObject::None => out.extend_from_slice(b"null"),
+        IncludeObject::Object => out.extend_from_slice(&shown.json),
+        IncludeObject::Metadata => write_partial(out, shown),
+    }
+    out.push(b'}');
+}
+
+fn write_partial(out: &mut Vec<u8>, object: &Object) {
+    out.extend_from_slice(br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#);
+    out.extend_from_slice(object.metadata());
+    out.push(b'}');
 }
 
 fn revision_only(revision: Revision) -> Value {
@@ -193,7 +251,7 @@ fn list_metadata(list: &List, metadata: &mut Value) {
 pub fn list(kind: &Arc<Kind>, accept: Accept, include: IncludeObject, list: List) -> Result<Body> {
     match (accept.shape, accept.format) {
         (Shape::Object, Format::Json) => Ok(json_list(kind.clone(), list)),
-        (Shape::Object, Format::Protobuf) => protobuf_list(kind, &list),
+        (Shape::Object, Format::Protobuf) => protobuf_list(kind, list),
         (Shape::Object, Format::Yaml) => {
             let mut metadata = json!({});
             list_metadata(&list, &mut metadata);
@@ -231,10 +289,8 @@ pub fn list(kind: &Arc<Kind>, accept: Accept, include: IncludeObject, list: List
         }
         (Shape::Table, Format::Json) => Ok(table_list(kind.clone(), include, list)),
         (Shape::Table, format) => {
-            let mut metadata = json!({});
-            list_metadata(&list, &mut metadata);
-            let table = table_of(kind, include, list.items.iter().map(|o| &**o), metadata, true);
-            value(&table, format).map(Body::from)
+            let json: Vec<u8> = table_pieces(kind.clone(), include, list).flatten().collect();
+            in_format(json, format).map(Body::from)
         }
     }
 }
@@ -250,36 +306,40 @@ fn json_list(kind: Arc<Kind>, list: List) -> Body {
         ("apiVersion", kind.api_version.as_str().into()),
         ("metadata", metadata),
     ]);
-    pieces(head, b"\"items\":[", list.items, move |out, object| write_item(out, &kind, object))
+    let mut head = head;
+    head.extend_from_slice(b"\"items\":[");
+    let mut first = true;
+    streamed(pieces(head, list.items, b"]}", move |out, object| {
+        if !std::mem::take(&mut first) {
+            out.push(b',');
+        }
+        write_item(out, &kind, object);
+    }))
 }
 
 /// A table of thousands of rows is made row by row too.
 fn table_list(kind: Arc<Kind>, include: IncludeObject, list: List) -> Body {
+    streamed(table_pieces(kind, include, list))
+}
+
+fn table_pieces(kind: Arc<Kind>, include: IncludeObject, list: List) -> impl Iterator<Item = Bytes> + Send {
     let mut metadata = json!({});
     list_metadata(&list, &mut metadata);
     let (printer, now) = (printer(&kind), clock::unix());
-    let table = printer.document(metadata, Vec::new(), true);
-    if list.items.is_empty() {
-        return serde_json::to_vec(&table).unwrap_or_default().into();
-    }
-    let fields = ["kind", "apiVersion", "metadata", "columnDefinitions"].map(|field| (field, table[field].clone()));
-    pieces(head_of(&fields), b"\"rows\":[", list.items, move |out, object| {
-        let shown = in_version(&kind, object);
-        if include != IncludeObject::Metadata {
-            return object::write_json(out, &printer.row(shown.value(), include, now));
+    let mut head = table_head(&printer, metadata, true);
+    let tail: &[u8] = if list.items.is_empty() {
+        object::write_json(&mut head, &printer.no_rows());
+        b"}"
+    } else {
+        head.push(b'[');
+        b"]}"
+    };
+    let mut first = true;
+    pieces(head, list.items, tail, move |out, object| {
+        if !std::mem::take(&mut first) {
+            out.push(b',');
         }
-        // The metadata is shown as it lies there; cells never look at who manages which fields, most of what there is to parse.
-        let mut row = printer.row(shown.value_without_owners(), IncludeObject::None, now);
-        if let Some(row) = row.as_object_mut() {
-            row.remove("object");
-        }
-        object::write_json(out, &row);
-        out.pop();
-        out.extend_from_slice(
-            br#","object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#,
-        );
-        out.extend_from_slice(shown.metadata());
-        out.extend_from_slice(b"}}");
+        write_row(out, &kind, &printer, include, object, now);
     })
 }
 
@@ -297,33 +357,31 @@ fn head_of(fields: &[(&str, Value)]) -> Vec<u8> {
 
 /// A list that is written while it is read: never much more than one piece is in memory.
 fn pieces(
-    mut head: Vec<u8>,
-    open: &[u8],
+    head: Vec<u8>,
     items: Vec<Arc<Object>>,
-    write: impl Fn(&mut Vec<u8>, &Object) + Send + 'static,
-) -> Body {
-    head.extend_from_slice(open);
+    tail: &'static [u8],
+    mut write: impl FnMut(&mut Vec<u8>, &Object) + Send + 'static,
+) -> impl Iterator<Item = Bytes> + Send {
     let mut items = items.into_iter();
     let mut next = Some(head);
-    let mut first = true;
-    let mut pieces = std::iter::from_fn(move || {
+    std::iter::from_fn(move || {
         let mut out = next.take()?;
-        out.reserve(PIECE.min(items.len() * 1024));
+        out.reserve(PIECE.min(items.len() * 1024) + 4096);
         while out.len() < PIECE {
             let Some(object) = items.next() else {
-                out.extend_from_slice(b"]}");
+                out.extend_from_slice(tail);
                 return Some(Bytes::from(out));
             };
-            if !first {
-                out.push(b',');
-            }
-            first = false;
             write(&mut out, &object);
         }
         next = Some(Vec::new());
         Some(out.into())
     })
-    .peekable();
+}
+
+/// What is short is sent whole.
+fn streamed(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Body {
+    let mut pieces = pieces.peekable();
     let first = pieces.next().unwrap_or_default();
     if pieces.peek().is_none() {
         return first.into();
@@ -344,23 +402,36 @@ fn write_item(out: &mut Vec<u8>, kind: &Kind, object: &Object) {
     }
 }
 
-fn protobuf_list(kind: &Arc<Kind>, list: &List) -> Result<Body> {
+fn protobuf_list(kind: &Arc<Kind>, list: List) -> Result<Body> {
     let mut metadata = json!({});
-    list_metadata(list, &mut metadata);
+    list_metadata(&list, &mut metadata);
     let schema = schema::builtin();
     let ty = kind
         .resource
         .ty
         .and_then(|ty| schema.list_of(ty))
         .ok_or_else(|| Status::not_acceptable("this list has no protobuf form"))?;
-    let (version, name) = (&kind.api_version, &kind.list_kind());
-    let body = if kind.is_converted() {
-        let items: Vec<Bytes> = list.items.iter().map(|o| json(kind, o)).collect();
-        proto::encode_list(schema, ty, version, name, &metadata, items.iter().map(|b| &**b))
-    } else {
-        proto::encode_list(schema, ty, version, name, &metadata, list.items.iter().map(|o| &*o.json))
-    };
-    body.map(Body::from).map_err(Status::internal)
+    // The length of all comes first on the wire. What is not kept with its object is kept here until it is sent.
+    let mut made: VecDeque<(usize, Vec<u8>)> = VecDeque::new();
+    let mut lengths = Vec::with_capacity(list.items.len());
+    for (at, object) in list.items.iter().enumerate() {
+        match message(kind, object) {
+            Cow::Borrowed(kept) => lengths.push(kept.len()),
+            Cow::Owned(message) => {
+                lengths.push(message.len());
+                made.push_back((at, message));
+            }
+        }
+    }
+    let head = proto::list_head(schema, ty, &kind.api_version, &kind.list_kind(), &metadata, lengths.into_iter());
+    let mut at = 0;
+    Ok(streamed(pieces(head, list.items, proto::END, move |out, object| {
+        match made.pop_front_if(|(of, _)| *of == at) {
+            Some((_, message)) => proto::put_item(out, &message),
+            None => proto::put_item(out, object.kept_message().unwrap_or_default()),
+        }
+        at += 1;
+    })))
 }
 
 /// Writes watch events in one client's form.
@@ -382,24 +453,29 @@ impl EventWriter {
         kind: &Kind,
         event: &str,
         object: &Object,
-        shared: Option<&OnceLock<Bytes>>,
+        shared: Option<&OnceLock<Box<[u8]>>>,
     ) {
         match (self.accept.shape, self.accept.format) {
             (Shape::Object, Format::Json | Format::Yaml) => json_event(out, event, &json(kind, object)),
             (Shape::Object, Format::Protobuf) => {
-                let encoded = || Bytes::from(protobuf(kind, object));
-                let bytes = match shared.filter(|_| !kind.is_converted()) {
-                    Some(shared) => shared.get_or_init(encoded).clone(),
-                    None => encoded(),
-                };
-                out.extend_from_slice(&proto::watch_event(event, &bytes));
+                let (api_version, name) = (&kind.api_version, kind.name());
+                match shared.filter(|_| !kind.is_converted() && object.kept_message().is_none()) {
+                    Some(shared) => {
+                        let message = shared.get_or_init(|| message(kind, object).into());
+                        proto::put_event(out, event, api_version, name, message);
+                    }
+                    None => proto::put_event(out, event, api_version, name, &message(kind, object)),
+                }
             }
             (Shape::Partial | Shape::PartialList, _) => self.value(out, event, &partial(object)),
             (Shape::Table, _) => {
                 let with_columns = !std::mem::replace(&mut self.columns_sent, true);
-                let metadata = revision_only(object.revision);
-                let table = table_of(kind, self.include, std::iter::once(object), metadata, with_columns);
-                self.value(out, event, &table);
+                let table = table_of_one(kind, self.include, object, with_columns);
+                if self.accept.format == Format::Protobuf {
+                    self.value(out, event, &serde_json::from_slice(&table).unwrap_or_default());
+                } else {
+                    json_event(out, event, &table);
+                }
             }
         }
     }
@@ -416,8 +492,9 @@ impl EventWriter {
                 let with_columns = !std::mem::replace(&mut self.columns_sent, true);
                 object["kind"] = "PartialObjectMetadata".into();
                 object["apiVersion"] = "meta.k8s.io/v1".into();
-                let rows = vec![json!({"cells": [], "object": object})];
-                object = printer(kind).document(revision_only(revision), rows, with_columns);
+                let columns = if with_columns { printer(kind).column_definitions() } else { Value::Null };
+                object = json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": revision_only(revision),
+                    "columnDefinitions": columns, "rows": [{"cells": [], "object": object}]});
             }
         }
         self.value(out, "BOOKMARK", &object);
@@ -429,10 +506,9 @@ impl EventWriter {
 
     fn value(&self, out: &mut Vec<u8>, event: &str, object: &Value) {
         if self.accept.format == Format::Protobuf
-            && let Ok(bytes) = value(object, Format::Protobuf)
+            && let Ok((api_version, kind, message)) = message_of(object)
         {
-            out.extend_from_slice(&proto::watch_event(event, &bytes));
-            return;
+            return proto::put_event(out, event, api_version, kind, &message);
         }
         json_event(out, event, &serde_json::to_vec(object).unwrap_or_default());
     }

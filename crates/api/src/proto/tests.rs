@@ -92,7 +92,9 @@ fn known_bytes() {
     let wrapped = wrap("v1", "Pod", &bytes);
     let unknown = unwrap(&wrapped).unwrap();
     assert_eq!((unknown.api_version.as_str(), unknown.kind.as_str(), unknown.raw), ("v1", "Pod", &bytes[..]));
-    assert_eq!(encode_object(builtin(), ty("v1", "Pod"), "v1", "Pod", pod.to_string().as_bytes()).unwrap(), wrapped);
+    let mut from_text = Vec::new();
+    encode_json(builtin(), ty("v1", "Pod"), pod.to_string().as_bytes(), &mut from_text).unwrap();
+    assert_eq!(from_text, bytes);
 }
 
 #[test]
@@ -110,24 +112,36 @@ fn pointers_keep_their_zeros_and_others_do_not() {
 #[test]
 fn lists_and_events_are_framed() {
     let list_type = ty("v1", "ConfigMapList");
-    let items = [json!({"metadata": {"name": "a"}}).to_string(), json!({"data": {"k": "v".repeat(200)}}).to_string()];
-    let items = items.iter().map(String::as_bytes);
-    let body =
-        encode_list(builtin(), list_type, "v1", "ConfigMapList", &json!({"resourceVersion": "7"}), items).unwrap();
+    let items = [json!({"metadata": {"name": "a"}}), json!({"data": {"k": "v".repeat(200)}})];
+    let items = items.map(|item| encode(builtin(), ty("v1", "ConfigMap"), &item));
+    let (metadata, lengths) = (json!({"resourceVersion": "7"}), items.iter().map(Vec::len));
+    let mut body = list_head(builtin(), list_type, "v1", "ConfigMapList", &metadata, lengths);
+    items.iter().for_each(|item| put_item(&mut body, item));
+    body.extend_from_slice(END);
     let unknown = unwrap(&body).unwrap();
     let list = decode(builtin(), list_type, unknown.raw).unwrap();
     assert_eq!(list["metadata"], json!({"resourceVersion": "7"}));
     assert_eq!(list["items"][0], json!({"metadata": {"name": "a"}}));
     assert_eq!(list["items"][1]["data"]["k"], "v".repeat(200));
 
-    let object = wrap("v1", "ConfigMap", &[]);
-    let frame = watch_event("ADDED", &object);
+    let mut frame = Vec::new();
+    put_event(&mut frame, "ADDED", "v1", "ConfigMap", &items[1]);
     assert_eq!(u32::from_be_bytes(frame[..4].try_into().unwrap()) as usize, frame.len() - 4);
     let event =
         decode(builtin(), builtin().find("io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent").unwrap(), &frame[4..])
             .unwrap();
     assert_eq!(event["type"], "ADDED");
     assert_eq!(event["object"]["kind"], "ConfigMap");
+}
+
+#[test]
+fn items_are_field_two_of_every_list() {
+    let kinds = crate::catalogue::builtin().iter().filter_map(|kind| kind.ty);
+    let lists: Vec<_> = kinds.filter_map(|ty| builtin().list_of(ty)).collect();
+    assert!(lists.len() > 50);
+    for list in lists {
+        assert_eq!(*builtin().field(list, "items").unwrap().numbers, [2]);
+    }
 }
 
 #[test]

@@ -13,6 +13,11 @@ pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
+pub(super) fn varint_length(value: usize) -> usize {
+    let bits = (usize::BITS - value.leading_zeros()).max(1) as usize;
+    bits.div_ceil(7)
+}
+
 pub(super) fn put_tag(out: &mut Vec<u8>, number: u32, wire: u8) {
     put_varint(out, u64::from(number) << 3 | u64::from(wire));
 }

@@ -24,9 +24,7 @@ pub fn raw_at<'a>(json: &'a [u8], path: &[&str]) -> Option<&'a [u8]> {
     for name in path {
         at.enter(name)?;
     }
-    let start = at.position;
-    at.skip_value()?;
-    json.get(start..at.position)
+    at.value()
 }
 
 /// The string at a path; `None` if there is none, or something that is no string.
@@ -62,7 +60,7 @@ pub fn members_at<'a>(json: &'a [u8], path: &[&str]) -> Vec<(Cow<'a, str>, &'a [
 }
 
 /// What a JSON string says; borrowed unless it has escapes.
-fn unquote(quoted: &[u8]) -> Option<Cow<'_, str>> {
+pub(crate) fn unquote(quoted: &[u8]) -> Option<Cow<'_, str>> {
     let inner = quoted.get(1..quoted.len().checked_sub(1)?)?;
     if inner.contains(&b'\\') {
         return serde_json::from_slice::<String>(quoted).ok().map(Cow::Owned);
@@ -70,12 +68,44 @@ fn unquote(quoted: &[u8]) -> Option<Cow<'_, str>> {
     std::str::from_utf8(inner).ok().map(Cow::Borrowed)
 }
 
-struct Cursor<'a> {
+/// A place in a JSON text.
+pub(crate) struct Cursor<'a> {
     json: &'a [u8],
     position: usize,
 }
 
 impl<'a> Cursor<'a> {
+    pub(crate) fn new(json: &'a [u8]) -> Self {
+        Self { json, position: 0 }
+    }
+
+    /// To a place between two members or elements.
+    pub(crate) fn jump_into(&mut self, position: usize) {
+        self.position = position;
+    }
+
+    /// The text from here on.
+    pub(crate) fn rest(&self) -> Option<&'a [u8]> {
+        self.json.get(self.position..)
+    }
+
+    /// The text of the value that begins here.
+    pub(crate) fn value(&mut self) -> Option<&'a [u8]> {
+        let start = self.position;
+        self.skip_value()?;
+        self.json.get(start..self.position)
+    }
+
+    /// The next element of a list.
+    pub(crate) fn element(&mut self) -> Option<&'a [u8]> {
+        self.space();
+        if self.byte() == Some(b',') {
+            self.position += 1;
+            self.space();
+        }
+        if self.byte()? == b']' { None } else { self.value() }
+    }
+
     fn byte(&self) -> Option<u8> {
         self.json.get(self.position).copied()
     }
@@ -87,11 +117,16 @@ impl<'a> Cursor<'a> {
     }
 
     /// From the start of an object to the start of the value of its member `name`.
-    fn enter(&mut self, name: &str) -> Option<()> {
+    pub(crate) fn enter(&mut self, name: &str) -> Option<()> {
         if self.byte() != Some(b'{') {
             return None;
         }
         self.position += 1;
+        self.find(name)
+    }
+
+    /// From between two members of an object to the value of a later one.
+    pub(crate) fn find(&mut self, name: &str) -> Option<()> {
         loop {
             let key = self.key()?;
             let inner = key.get(1..key.len().checked_sub(1)?)?;
@@ -126,11 +161,10 @@ impl<'a> Cursor<'a> {
         Some(key)
     }
 
-    fn member(&mut self) -> Option<(&'a [u8], &'a [u8])> {
+    /// The next member's quoted name and its value.
+    pub(crate) fn member(&mut self) -> Option<(&'a [u8], &'a [u8])> {
         let key = self.key()?;
-        let start = self.position;
-        self.skip_value()?;
-        Some((key, self.json.get(start..self.position)?))
+        Some((key, self.value()?))
     }
 
     /// Over a string, from its opening quote.
@@ -138,7 +172,7 @@ impl<'a> Cursor<'a> {
         self.position += 1;
         loop {
             let rest = self.json.get(self.position..)?;
-            let at = rest.iter().position(|b| matches!(b, b'"' | b'\\'))?;
+            let at = memchr::memchr2(b'"', b'\\', rest)?;
             self.position += at + 1;
             if rest[at] == b'"' {
                 return Some(());

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::age::{human, seconds};
 use super::jsonpath::JsonPath;
-use super::read::{int, name, text};
+use super::tree::Node;
 
 /// The columns of one version of a custom resource. The name comes first and is not among them.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,16 +29,17 @@ pub fn columns(additional_printer_columns: &Value) -> CustomColumns {
 }
 
 fn column(spec: &Value) -> Option<CustomColumn> {
-    let path = text(spec, "/jsonPath");
-    let description = match text(spec, "/description") {
+    let text = |field: &str| spec[field].as_str().unwrap_or_default();
+    let path = text("jsonPath");
+    let description = match text("description") {
         "" => format!("Custom resource definition column (in JSONPath format): {path}"),
         description => description.to_owned(),
     };
     let definition = json!({
-        "name": text(spec, "/name"), "type": text(spec, "/type"), "format": text(spec, "/format"),
-        "description": description, "priority": int(spec, "/priority"),
+        "name": text("name"), "type": text("type"), "format": text("format"),
+        "description": description, "priority": spec["priority"].as_i64().unwrap_or_default(),
     });
-    Some(CustomColumn { definition, kind: text(spec, "/type").into(), path: JsonPath::parse(path)? })
+    Some(CustomColumn { definition, kind: text("type").into(), path: JsonPath::parse(path)? })
 }
 
 impl CustomColumns {
@@ -48,9 +49,11 @@ impl CustomColumns {
     }
 
     /// The cells of an object's row.
-    pub fn cells(&self, object: &Value, now: i64) -> Vec<Value> {
-        let mut cells = vec![name(object)];
-        cells.extend(self.columns.iter().map(|column| column.cell(object, now)));
+    pub(super) fn cells(&self, object: &Node<'_>, now: i64) -> Vec<Value> {
+        let object = object.to_value();
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let mut cells = vec![name.into()];
+        cells.extend(self.columns.iter().map(|column| column.cell(&object, now)));
         cells
     }
 }
@@ -107,7 +110,9 @@ mod tests {
     #[test]
     fn cells_by_type() {
         let object = json!({"metadata": {"name": "n", "creationTimestamp": "1970-01-01T00:00:00Z"}, "spec": {
-            "s": "text", "i": 5, "f": 2.5, "b": true, "o": {"x": 1}, "null": null, "whole": 3.0, "d": "never"}});
+            "s": "text", "i": 5, "f": 2.5, "b": true, "o": {"x": 1}, "null": null, "whole": 3.0, "d": "never"}})
+        .to_string();
+        let object = Node::new(object.as_bytes());
         for (kind, path, expected) in [
             ("string", ".spec.s", json!("text")),
             ("string", ".spec.i", json!("5")),

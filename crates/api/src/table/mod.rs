@@ -6,13 +6,15 @@ mod columns;
 pub mod custom;
 pub mod jsonpath;
 mod read;
+mod tree;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 pub use age::human;
 pub use cells::cells;
 pub use columns::{Column, DEFAULT, columns};
 pub use custom::CustomColumns;
+pub use tree::Node;
 
 use crate::status::Status;
 
@@ -69,61 +71,30 @@ impl Printer {
         }
     }
 
-    /// The row of an object, which goes into it as far as asked for.
-    pub fn row(&self, object: Value, include: IncludeObject, now: i64) -> Value {
+    /// What the row of an object says.
+    pub fn row(&self, object: &Node<'_>, now: i64) -> Row {
         let (cells, conditions) = match self {
             // What only has the default columns has no printer of its own.
-            Self::BuiltIn { columns, .. } if *columns == DEFAULT => (cells::default(&object), None),
+            Self::BuiltIn { columns, .. } if *columns == DEFAULT => (cells::default(object), None),
             Self::BuiltIn { group, resource, .. } => {
-                (cells(group, resource, &object, now), cells::conditions(group, resource, &object))
+                (cells(group, resource, object, now), cells::conditions(group, resource, object))
             }
-            Self::Custom(columns) => (columns.cells(&object, now), None),
+            Self::Custom(columns) => (columns.cells(object, now), None),
         };
-        row(cells, conditions, object, include)
+        Row { cells, conditions }
     }
 
-    /// A whole table. `metadata` is that of the list, or only the resourceVersion of a single object. In a watch only the
-    /// first event has columns.
-    pub fn document(&self, metadata: Value, rows: Vec<Value>, with_columns: bool) -> Value {
-        // An empty list of a kind without a printer of its own is null upstream.
-        let no_rows = matches!(self, Self::BuiltIn { columns, .. } if *columns == DEFAULT) && rows.is_empty();
-        json!({
-            "kind": "Table", "apiVersion": "meta.k8s.io/v1",
-            "metadata": metadata,
-            "columnDefinitions": if with_columns { self.column_definitions() } else { Value::Null },
-            "rows": if no_rows { Value::Null } else { Value::Array(rows) },
-        })
+    /// What a table without rows has instead of them: null upstream for a kind without a printer of its own.
+    pub fn no_rows(&self) -> Value {
+        if matches!(self, Self::BuiltIn { columns, .. } if *columns == DEFAULT) { Value::Null } else { json!([]) }
     }
 }
 
-/// A row of given cells.
-pub fn row(cells: Vec<Value>, conditions: Option<Value>, object: Value, include: IncludeObject) -> Value {
-    let mut row = Map::new();
-    row.insert("cells".to_owned(), Value::Array(cells));
-    if let Some(conditions) = conditions {
-        row.insert("conditions".to_owned(), conditions);
-    }
-    row.insert("object".to_owned(), included(object, include));
-    Value::Object(row)
-}
-
-fn included(mut object: Value, include: IncludeObject) -> Value {
-    match include {
-        IncludeObject::None => Value::Null,
-        IncludeObject::Object => object,
-        IncludeObject::Metadata => json!({
-            "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
-            "metadata": object.get_mut("metadata").map(Value::take).unwrap_or_else(|| json!({})),
-        }),
-    }
-}
-
-/// The metadata of a table of a single object.
-pub fn metadata_of(object: &Value) -> Value {
-    match object.pointer("/metadata/resourceVersion") {
-        Some(version) => json!({"resourceVersion": version}),
-        None => json!({}),
-    }
+/// What a row says; the object is put beside it as far as asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    pub cells: Vec<Value>,
+    pub conditions: Option<Value>,
 }
 
 #[cfg(test)]
@@ -131,26 +102,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents() {
-        let map = json!({"kind": "ConfigMap", "apiVersion": "v1", "data": {"k": "v"},
-            "metadata": {"name": "a", "creationTimestamp": "1970-01-01T00:00:00Z", "resourceVersion": "7"}});
+    fn rows() {
+        let map = Node::new(
+            br#"{"kind":"ConfigMap","apiVersion":"v1","data":{"k":"v"},
+            "metadata":{"name":"a","creationTimestamp":"1970-01-01T00:00:00Z","resourceVersion":"7"}}"#,
+        );
         let printer = Printer::built_in("", "v1", "configmaps");
-        let metadata = metadata_of(&map);
-        let rows = vec![printer.row(map.clone(), IncludeObject::Metadata, 60)];
-        let table = printer.document(metadata, rows, true);
-        assert_eq!(table["metadata"], json!({"resourceVersion": "7"}));
-        assert_eq!(table["rows"][0]["cells"], json!(["a", 1, "60s"]));
-        assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
-        assert_eq!(table["rows"][0]["object"]["metadata"], map["metadata"]);
-        assert_eq!(table["columnDefinitions"][1]["name"], "Data");
-        assert_eq!(printer.row(map.clone(), IncludeObject::None, 0)["object"], Value::Null);
-        assert_eq!(printer.row(map.clone(), IncludeObject::Object, 0)["object"], map);
-        assert_eq!(printer.document(json!({}), vec![], false)["columnDefinitions"], Value::Null);
-        assert_eq!(printer.document(json!({}), vec![], false)["rows"], json!([]));
+        assert_eq!(printer.row(&map, 60).cells, [json!("a"), json!(1), json!("60s")]);
+        assert_eq!(printer.column_definitions()[1]["name"], "Data");
+        assert_eq!(printer.no_rows(), json!([]));
 
         let roles = Printer::built_in("rbac.authorization.k8s.io", "v1", "roles");
-        assert_eq!(roles.document(json!({}), vec![], true)["rows"], Value::Null);
-        assert_eq!(roles.row(map, IncludeObject::None, 0)["cells"], json!(["a", "1970-01-01T00:00:00Z"]));
+        assert_eq!(roles.no_rows(), Value::Null);
+        assert_eq!(roles.row(&map, 0).cells, [json!("a"), json!("1970-01-01T00:00:00Z")]);
         assert_eq!(Printer::built_in("x", "v1", "y").column_definitions()[1]["name"], "Created At");
     }
 

@@ -5,7 +5,6 @@ use std::{
     sync::{Arc, OnceLock, PoisonError, RwLock},
 };
 
-use bytes::Bytes;
 use store::{Event, Revision};
 use tokio::sync::watch;
 
@@ -30,8 +29,8 @@ pub struct Change {
     /// The new state; of a deletion the last state, under the deletion's revision.
     pub object: Arc<Object>,
     pub previous: Option<Arc<Object>>,
-    /// The object in protobuf, encoded once for whoever watches in it.
-    pub protobuf: OnceLock<Bytes>,
+    /// The object in protobuf, encoded once for whoever watches in it. It goes with the history, whatever room there is.
+    pub message: OnceLock<Box<[u8]>>,
 }
 
 /// The revision asked for is older than the history that is kept.
@@ -60,7 +59,7 @@ struct State {
 
 impl Change {
     pub fn new(kind: ChangeKind, object: Arc<Object>, previous: Option<Arc<Object>>) -> Self {
-        Self { kind, object, previous, protobuf: OnceLock::new() }
+        Self { kind, object, previous, message: OnceLock::new() }
     }
 
     pub fn revision(&self) -> Revision {

@@ -200,23 +200,14 @@ fn split(key: &str) -> (&str, &str) {
 
 impl Change {
     fn put(local: &str, entry: &Entry, previous: Option<Arc<Object>>) -> Self {
-        let object = Arc::new(Object {
-            key: local.into(),
-            json: object::with_revision(&entry.value, entry.modified),
-            created: entry.created,
-            revision: entry.modified,
-        });
+        let json = object::with_revision(&entry.value, entry.modified);
+        let object = Arc::new(Object::new(local.into(), json, entry.created, entry.modified));
         let kind = if previous.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
         Self::new(kind, object, previous)
     }
 
     fn delete(old: Arc<Object>, revision: Revision) -> Self {
-        let object = Arc::new(Object {
-            key: old.key.clone(),
-            json: object::with_revision(&old.json, revision),
-            created: old.created,
-            revision,
-        });
+        let object = Arc::new(old.at_revision(revision));
         Self::new(ChangeKind::Deleted, object, Some(old))
     }
 

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     fn object(key: &str, revision: u64) -> Arc<Object> {
-        Arc::new(Object { key: key.into(), json: Default::default(), created: 1, revision })
+        Arc::new(Object::new(key.into(), Default::default(), 1, revision))
     }
 
     /// Random edits against a `BTreeMap`, with snapshots that must not change.

@@ -101,12 +101,9 @@ async fn at(call: &Call, revision: Revision, paging: bool) -> Result<Snapshot> {
     })?;
     let mut items = Ordered::default();
     for entry in page.entries {
-        items.insert(Arc::new(Object {
-            key: entry.key[call.kind.collection.len() + 1..].into(),
-            json: object::with_revision(&entry.value, entry.modified),
-            created: entry.created,
-            revision: entry.modified,
-        }));
+        let key = entry.key[call.kind.collection.len() + 1..].into();
+        let json = object::with_revision(&entry.value, entry.modified);
+        items.insert(Arc::new(Object::new(key, json, entry.created, entry.modified)));
     }
     Ok(Snapshot { items, revision })
 }

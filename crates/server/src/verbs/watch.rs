@@ -17,7 +17,7 @@ use crate::{
     cache::{Change, ChangeKind, Collection},
     call::Call,
     kinds::Kind,
-    object::{self, Object},
+    object::Object,
     render::{self, EventWriter},
     reply::Reply,
     webhooks::convert,
@@ -197,20 +197,15 @@ impl Watcher {
         let was = change.previous.as_deref().is_some_and(matches);
         match (was, is) {
             (false, false) => {}
-            (true, true) => self.writer.write(out, kind, "MODIFIED", &change.object, Some(&change.protobuf)),
-            (false, true) => self.writer.write(out, kind, "ADDED", &change.object, Some(&change.protobuf)),
+            (true, true) => self.writer.write(out, kind, "MODIFIED", &change.object, Some(&change.message)),
+            (false, true) => self.writer.write(out, kind, "ADDED", &change.object, Some(&change.message)),
             (true, false) if change.kind == ChangeKind::Deleted => {
-                self.writer.write(out, kind, "DELETED", &change.object, Some(&change.protobuf));
+                self.writer.write(out, kind, "DELETED", &change.object, Some(&change.message));
             }
             (true, false) => {
                 // It left the selection: told as it last was in it, under the revision at which it left.
                 if let Some(previous) = &change.previous {
-                    let gone = Object {
-                        key: previous.key.clone(),
-                        json: object::with_revision(&previous.json, change.revision()),
-                        created: previous.created,
-                        revision: change.revision(),
-                    };
+                    let gone = previous.at_revision(change.revision());
                     self.writer.write(out, kind, "DELETED", &gone, None);
                 }
             }

@@ -347,7 +347,7 @@ async fn commit_and_see(call: &Call, commit: Commit) -> Result<Option<Revision>>
 /// An object as it would be read back, without reading it back. Revision 0 is none (dry run).
 pub fn shown(key: &str, stored: &Bytes, created: Revision, revision: Revision) -> Object {
     let json = if revision == 0 { without_revision(stored) } else { object::with_revision(stored, revision) };
-    Object { key: key.into(), json, created, revision }
+    Object::new(key.into(), json, created, revision)
 }
 
 fn without_revision(stored: &Bytes) -> Bytes {

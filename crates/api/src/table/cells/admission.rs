@@ -5,8 +5,9 @@ use serde_json::Value;
 use super::default;
 use crate::table::age::age;
 use crate::table::read::{condition, count, has, int, items, name, strings, text};
+use crate::table::tree::Node;
 
-pub(super) fn admission(resource: &str, o: &Value, now: i64) -> Vec<Value> {
+pub(super) fn admission(resource: &str, o: &Node<'_>, now: i64) -> Vec<Value> {
     match resource {
         "mutatingwebhookconfigurations" | "validatingwebhookconfigurations" => {
             vec![name(o), count(o, "/webhooks").into(), age(o, now)]
@@ -20,7 +21,7 @@ pub(super) fn admission(resource: &str, o: &Value, now: i64) -> Vec<Value> {
     }
 }
 
-fn policy(o: &Value, rules: &str, now: i64) -> Vec<Value> {
+fn policy(o: &Node<'_>, rules: &str, now: i64) -> Vec<Value> {
     let kind = if has(o, "/spec/paramKind") {
         format!("{}/{}", text(o, "/spec/paramKind/apiVersion"), text(o, "/spec/paramKind/kind"))
     } else {
@@ -29,11 +30,11 @@ fn policy(o: &Value, rules: &str, now: i64) -> Vec<Value> {
     vec![name(o), count(o, rules).into(), kind.into(), age(o, now)]
 }
 
-fn param_ref(o: &Value) -> String {
+fn param_ref(o: &Node<'_>) -> String {
     let (namespace, name) = (text(o, "/spec/paramRef/namespace"), text(o, "/spec/paramRef/name"));
-    match (namespace, name) {
+    match (&*namespace, &*name) {
         (_, "") => match o.pointer("/spec/paramRef/selector") {
-            Some(selector) if selector.is_object() => go_selector(selector),
+            Some(selector) if selector.is_object() => go_selector(&selector),
             _ => "<unset>".to_owned(),
         },
         ("", name) => format!("*/{name}"),
@@ -42,10 +43,10 @@ fn param_ref(o: &Value) -> String {
 }
 
 /// A label selector as Go's generated code prints the struct.
-fn go_selector(selector: &Value) -> String {
-    let labels = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
+fn go_selector(selector: &Node<'_>) -> String {
+    let labels = selector.get("matchLabels").into_iter().flat_map(|labels| labels.members());
     let labels: String = labels.map(|(k, v)| format!("{k}: {},", v.as_str().unwrap_or_default())).collect();
-    let expression = |e: &Value| {
+    let expression = |e: &Node<'_>| {
         let values = strings(e, "/values").join(" ");
         let (key, operator) = (text(e, "/key"), text(e, "/operator"));
         format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
@@ -57,15 +58,15 @@ fn go_selector(selector: &Value) -> String {
     )
 }
 
-pub(super) fn api_service(o: &Value, now: i64) -> Vec<Value> {
+pub(super) fn api_service(o: &Node<'_>, now: i64) -> Vec<Value> {
     let service = if has(o, "/spec/service") {
         format!("{}/{}", text(o, "/spec/service/namespace"), text(o, "/spec/service/name"))
     } else {
         "Local".to_owned()
     };
-    let available = match condition(items(o, "/status/conditions"), "Available") {
+    let available = match condition(&items(o, "/status/conditions"), "Available") {
         None => "Unknown".to_owned(),
-        Some(c) => match (text(c, "/status"), text(c, "/reason")) {
+        Some(c) => match (&*text(&c, "/status"), &*text(&c, "/reason")) {
             ("True", _) => "True".to_owned(),
             (status, "") => status.to_owned(),
             (status, reason) => format!("{status} ({reason})"),
@@ -74,9 +75,10 @@ pub(super) fn api_service(o: &Value, now: i64) -> Vec<Value> {
     vec![name(o), service.into(), available.into(), age(o, now)]
 }
 
-pub(super) fn flow_schema(o: &Value, now: i64) -> Vec<Value> {
-    let method = if has(o, "/spec/distinguisherMethod") { text(o, "/spec/distinguisherMethod/type") } else { "<none>" };
-    let dangling = condition(items(o, "/status/conditions"), "Dangling").map_or("?", |c| text(c, "/status"));
+pub(super) fn flow_schema(o: &Node<'_>, now: i64) -> Vec<Value> {
+    let method =
+        if has(o, "/spec/distinguisherMethod") { text(o, "/spec/distinguisherMethod/type") } else { "<none>".into() };
+    let dangling = condition(&items(o, "/status/conditions"), "Dangling").map_or("?".into(), |c| text(&c, "/status"));
     vec![
         name(o),
         text(o, "/spec/priorityLevelConfiguration/name").into(),
@@ -87,7 +89,7 @@ pub(super) fn flow_schema(o: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-pub(super) fn priority_level(o: &Value, now: i64) -> Vec<Value> {
+pub(super) fn priority_level(o: &Node<'_>, now: i64) -> Vec<Value> {
     let number = |within: &str, field: &str| match has(o, within) {
         true => Value::from(int(o, &format!("{within}/{field}"))),
         false => "<none>".into(),

@@ -7,18 +7,19 @@ use crate::selector::LabelSelector;
 use crate::status::qualified;
 use crate::table::age::age;
 use crate::table::read::{containers, flag, int, items, labels, name, scalar, selector, text};
+use crate::table::tree::Node;
 
 const CONTAINERS: &str = "/spec/template/spec/containers";
 
-pub(super) fn replication_controller(o: &Value, now: i64) -> Vec<Value> {
+pub(super) fn replication_controller(o: &Node<'_>, now: i64) -> Vec<Value> {
     replicas(o, now, labels(o, "/spec/selector"))
 }
 
-pub(super) fn replica_set(o: &Value, now: i64) -> Vec<Value> {
+pub(super) fn replica_set(o: &Node<'_>, now: i64) -> Vec<Value> {
     replicas(o, now, selector(o, "/spec/selector"))
 }
 
-fn replicas(o: &Value, now: i64, selector: Value) -> Vec<Value> {
+fn replicas(o: &Node<'_>, now: i64, selector: Value) -> Vec<Value> {
     let [names, images] = containers(o, CONTAINERS);
     vec![
         name(o),
@@ -32,12 +33,13 @@ fn replicas(o: &Value, now: i64, selector: Value) -> Vec<Value> {
     ]
 }
 
-fn ready(o: &Value) -> Value {
+fn ready(o: &Node<'_>) -> Value {
     format!("{}/{}", int(o, "/status/readyReplicas"), int(o, "/spec/replicas")).into()
 }
 
-pub(super) fn deployment(o: &Value, now: i64) -> Vec<Value> {
-    let selector = LabelSelector::from_value(o.pointer("/spec/selector").unwrap_or(&Value::Null));
+pub(super) fn deployment(o: &Node<'_>, now: i64) -> Vec<Value> {
+    let selector =
+        LabelSelector::from_value(&o.pointer("/spec/selector").map(|node| node.to_value()).unwrap_or_default());
     let [names, images] = containers(o, CONTAINERS);
     vec![
         name(o),
@@ -51,12 +53,12 @@ pub(super) fn deployment(o: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-pub(super) fn stateful_set(o: &Value, now: i64) -> Vec<Value> {
+pub(super) fn stateful_set(o: &Node<'_>, now: i64) -> Vec<Value> {
     let [names, images] = containers(o, CONTAINERS);
     vec![name(o), ready(o), age(o, now), names, images]
 }
 
-pub(super) fn daemon_set(o: &Value, now: i64) -> Vec<Value> {
+pub(super) fn daemon_set(o: &Node<'_>, now: i64) -> Vec<Value> {
     let number = |field: &str| Value::from(int(o, &format!("/status/{field}")));
     let [names, images] = containers(o, CONTAINERS);
     vec![
@@ -74,19 +76,20 @@ pub(super) fn daemon_set(o: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-pub(super) fn controller_revision(o: &Value, now: i64) -> Vec<Value> {
-    let controller = items(o, "/metadata/ownerReferences").iter().find(|owner| flag(owner, "/controller"));
+pub(super) fn controller_revision(o: &Node<'_>, now: i64) -> Vec<Value> {
+    let controller = items(o, "/metadata/ownerReferences").into_iter().find(|owner| flag(owner, "/controller"));
     let controller = controller.map_or_else(
         || "<none>".to_owned(),
         |owner| {
-            let (group, _) = split_api_version(text(owner, "/apiVersion"));
-            format!("{}/{}", qualified(group, text(owner, "/kind")).to_lowercase(), text(owner, "/name"))
+            let api_version = text(&owner, "/apiVersion");
+            let (group, _) = split_api_version(&api_version);
+            format!("{}/{}", qualified(group, &text(&owner, "/kind")).to_lowercase(), text(&owner, "/name"))
         },
     );
     vec![name(o), controller.into(), int(o, "/revision").into(), age(o, now)]
 }
 
-pub(super) fn disruption_budget(o: &Value, now: i64) -> Vec<Value> {
+pub(super) fn disruption_budget(o: &Node<'_>, now: i64) -> Vec<Value> {
     let bound = |pointer| Value::from(scalar(o, pointer).unwrap_or_else(|| "N/A".to_owned()));
     vec![
         name(o),

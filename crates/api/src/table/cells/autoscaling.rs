@@ -4,8 +4,9 @@ use serde_json::Value;
 
 use crate::table::age::age;
 use crate::table::read::{first_of, has, int, items, name, scalar, text};
+use crate::table::tree::Node;
 
-pub(super) fn autoscaler(o: &Value, now: i64) -> Vec<Value> {
+pub(super) fn autoscaler(o: &Node<'_>, now: i64) -> Vec<Value> {
     let reference = format!("{}/{}", text(o, "/spec/scaleTargetRef/kind"), text(o, "/spec/scaleTargetRef/name"));
     vec![
         name(o),
@@ -18,7 +19,7 @@ pub(super) fn autoscaler(o: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-fn targets(o: &Value) -> String {
+fn targets(o: &Node<'_>) -> String {
     let specs = items(o, "/spec/metrics");
     if specs.is_empty() {
         // Version 1 only knows processor use.
@@ -39,8 +40,8 @@ fn unknown() -> String {
     "<unknown>".to_owned()
 }
 
-fn metric(spec: &Value, status: Option<&Value>) -> String {
-    let source = match text(spec, "/type") {
+fn metric(spec: &Node<'_>, status: Option<&Node<'_>>) -> String {
+    let source = match &*text(spec, "/type") {
         "External" => "external",
         "Pods" => "pods",
         "Object" => "object",

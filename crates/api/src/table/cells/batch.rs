@@ -4,18 +4,19 @@ use serde_json::Value;
 
 use crate::table::age::{age, human, seconds, since};
 use crate::table::read::{containers, count, has, int, is_true, items, name, selector, text, text_or};
+use crate::table::tree::Node;
 
-pub(super) fn job(o: &Value, now: i64) -> Vec<Value> {
+pub(super) fn job(o: &Node<'_>, now: i64) -> Vec<Value> {
     let succeeded = int(o, "/status/succeeded");
-    let completions = match o.pointer("/spec/completions").and_then(Value::as_i64) {
+    let completions = match o.pointer("/spec/completions").and_then(|node| node.as_i64()) {
         Some(wanted) => format!("{succeeded}/{wanted}"),
         None => match int(o, "/spec/parallelism") {
             parallelism if parallelism > 1 => format!("{succeeded}/1 of {parallelism}"),
             _ => format!("{succeeded}/1"),
         },
     };
-    let started = seconds(text(o, "/status/startTime"));
-    let ended = seconds(text(o, "/status/completionTime")).unwrap_or(now);
+    let started = seconds(&text(o, "/status/startTime"));
+    let ended = seconds(&text(o, "/status/completionTime")).unwrap_or(now);
     let duration = started.map(|start| human(ended.saturating_sub(start))).unwrap_or_default();
     let [names, images] = containers(o, "/spec/template/spec/containers");
     vec![
@@ -30,8 +31,8 @@ pub(super) fn job(o: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-fn status(o: &Value) -> &'static str {
-    let conditions = items(o, "/status/conditions");
+fn status(o: &Node<'_>) -> &'static str {
+    let conditions = &items(o, "/status/conditions");
     if is_true(conditions, "Complete") {
         return "Complete";
     }
@@ -45,13 +46,13 @@ fn status(o: &Value) -> &'static str {
     on_the_way.into_iter().find(|kind| is_true(conditions, kind)).unwrap_or("Running")
 }
 
-pub(super) fn cron_job(o: &Value, now: i64) -> Vec<Value> {
+pub(super) fn cron_job(o: &Node<'_>, now: i64) -> Vec<Value> {
     let last = if has(o, "/status/lastScheduleTime") {
         since(o, "/status/lastScheduleTime", now)
     } else {
         "<none>".to_owned()
     };
-    let suspend = match o.pointer("/spec/suspend").and_then(Value::as_bool) {
+    let suspend = match o.pointer("/spec/suspend").and_then(|node| node.as_bool()) {
         Some(true) => "True",
         Some(false) => "False",
         None => "<unset>",

@@ -1,53 +1,57 @@
 //! Rows of the core group's simple kinds, and of small kinds from other groups.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use crate::table::age::{age, since};
 use crate::table::read::{condition, containers, count, flag, has, int, items, labels, name, scalar, text, text_or};
+use crate::table::tree::Node;
 
-pub(super) fn pod_template(o: &Value) -> Vec<Value> {
+pub(super) fn pod_template(o: &Node<'_>) -> Vec<Value> {
     let [names, images] = containers(o, "/template/spec/containers");
     vec![name(o), names, images, labels(o, "/template/metadata/labels")]
 }
 
-pub(super) fn component_status(o: &Value) -> Vec<Value> {
-    let healthy = condition(items(o, "/conditions"), "Healthy");
-    let status = match healthy.map(|c| text(c, "/status")) {
+pub(super) fn component_status(o: &Node<'_>) -> Vec<Value> {
+    let healthy = condition(&items(o, "/conditions"), "Healthy");
+    let status = match healthy.map(|c| text(&c, "/status")).as_deref() {
         None => "Unknown",
         Some("True") => "Healthy",
         Some(_) => "Unhealthy",
     };
-    let said = |field| healthy.map(|c| text(c, field)).unwrap_or_default();
+    let said = |field| healthy.map(|c| text(&c, field)).unwrap_or_default();
     vec![name(o), status.into(), said("/message").into(), said("/error").into()]
 }
 
-pub(super) fn config_map(o: &Value, now: i64) -> Vec<Value> {
+pub(super) fn config_map(o: &Node<'_>, now: i64) -> Vec<Value> {
     vec![name(o), (count(o, "/data") + count(o, "/binaryData")).into(), age(o, now)]
 }
 
-pub(super) fn secret(o: &Value, now: i64) -> Vec<Value> {
+pub(super) fn secret(o: &Node<'_>, now: i64) -> Vec<Value> {
     vec![name(o), text(o, "/type").into(), count(o, "/data").into(), age(o, now)]
 }
 
-pub(super) fn node(o: &Value, now: i64) -> Vec<Value> {
-    let mut status = match condition(items(o, "/status/conditions"), "Ready").map(|c| text(c, "/status")) {
-        None => "Unknown",
-        Some("True") => "Ready",
-        Some(_) => "NotReady",
-    }
-    .to_owned();
+pub(super) fn node(o: &Node<'_>, now: i64) -> Vec<Value> {
+    let mut status =
+        match condition(&items(o, "/status/conditions"), "Ready").map(|c| text(&c, "/status")).as_deref() {
+            None => "Unknown",
+            Some("True") => "Ready",
+            Some(_) => "NotReady",
+        }
+        .to_owned();
     if flag(o, "/spec/unschedulable") {
         status.push_str(",SchedulingDisabled");
     }
     let info = |field: &str| text(o, &format!("/status/nodeInfo/{field}"));
-    let known = |text: &str| if text.is_empty() { "<unknown>".to_owned() } else { text.to_owned() };
-    let mut kernel = known(info("kernelVersion"));
+    let known = |field: &str| text_or(o, &format!("/status/nodeInfo/{field}"), "<unknown>").into_owned();
+    let mut kernel = known("kernelVersion");
     if !info("architecture").is_empty() {
         kernel = format!("{kernel} ({})", info("architecture"));
     }
     let address = |kind: &str| {
-        let found = items(o, "/status/addresses").iter().find(|a| text(a, "/type") == kind);
-        Value::from(found.map_or("<none>", |a| text(a, "/address")))
+        let found = items(o, "/status/addresses").into_iter().find(|a| text(a, "/type") == kind);
+        Value::from(found.map_or("<none>".into(), |a| text(&a, "/address")))
     };
     vec![
         name(o),
@@ -57,18 +61,18 @@ pub(super) fn node(o: &Value, now: i64) -> Vec<Value> {
         info("kubeletVersion").into(),
         address("InternalIP"),
         address("ExternalIP"),
-        known(info("osImage")).into(),
+        known("osImage").into(),
         kernel.into(),
-        known(info("containerRuntimeVersion")).into(),
+        known("containerRuntimeVersion").into(),
     ]
 }
 
 /// Roles come from labels: `node-role.kubernetes.io/<role>`, or `kubernetes.io/role: <role>`.
-fn node_roles(o: &Value) -> String {
-    let labels = o.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
-    let role = |(key, value): (&String, &Value)| match key.strip_prefix("node-role.kubernetes.io/") {
+fn node_roles(o: &Node<'_>) -> String {
+    let labels = o.pointer("/metadata/labels").into_iter().flat_map(|labels| labels.members());
+    let role = |(key, value): (Cow<'_, str>, Node<'_>)| match key.strip_prefix("node-role.kubernetes.io/") {
         Some(role) => Some(role.to_owned()),
-        None if key == "kubernetes.io/role" => value.as_str().map(str::to_owned),
+        None if key == "kubernetes.io/role" => value.as_str().map(Cow::into_owned),
         None => None,
     };
     let mut roles: Vec<String> = labels.filter_map(role).filter(|role| !role.is_empty()).collect();
@@ -78,8 +82,8 @@ fn node_roles(o: &Value) -> String {
 }
 
 /// Events are the same objects in the core group and in events.k8s.io, under different names of their fields.
-pub(super) fn event(o: &Value, now: i64) -> Vec<Value> {
-    let either = |old: &str, new: &str| -> String { text_or(o, old, text(o, new)).to_owned() };
+pub(super) fn event(o: &Node<'_>, now: i64) -> Vec<Value> {
+    let either = |old: &str, new: &str| -> String { text_or(o, old, text(o, new)).into_owned() };
     let time = |pointers: &[&str]| {
         let found = pointers.iter().find(|pointer| !text(o, pointer).is_empty());
         found.map_or_else(|| "<unknown>".to_owned(), |pointer| since(o, pointer, now))
@@ -106,7 +110,7 @@ pub(super) fn event(o: &Value, now: i64) -> Vec<Value> {
     let old_component = either("/source/component", "/deprecatedSource/component");
     let component = if old_component.is_empty() { reporter } else { old_component };
     let host = match either("/source/host", "/deprecatedSource/host") {
-        host if host.is_empty() => text(o, "/reportingInstance").to_owned(),
+        host if host.is_empty() => text(o, "/reportingInstance").into_owned(),
         host => host,
     };
     let source = if host.is_empty() { component } else { format!("{component}, {host}") };
@@ -124,13 +128,13 @@ pub(super) fn event(o: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-pub(super) fn resource_quota(o: &Value, now: i64) -> Vec<Value> {
+pub(super) fn resource_quota(o: &Node<'_>, now: i64) -> Vec<Value> {
     let (mut requests, mut limits) = (Vec::new(), Vec::new());
-    let hard = o.pointer("/status/hard").and_then(Value::as_object);
-    for resource in hard.into_iter().flatten().map(|(resource, _)| resource) {
+    let hard = o.pointer("/status/hard");
+    for resource in hard.into_iter().flat_map(|hard| hard.members()).map(|(resource, _)| resource) {
         let quantity = |of: &str| {
-            let quantities = o.pointer(of).and_then(|all| all.get(resource));
-            quantities.and_then(|q| scalar(q, "")).unwrap_or_else(|| "0".to_owned())
+            let quantities = o.pointer(of).and_then(|all| all.get(&resource));
+            quantities.and_then(|q| scalar(&q, "")).unwrap_or_else(|| "0".to_owned())
         };
         let entry = format!("{resource}: {}/{}", quantity("/status/used"), quantity("/status/hard"));
         if resource.starts_with("limits.") { limits.push(entry) } else { requests.push(entry) }
@@ -138,7 +142,7 @@ pub(super) fn resource_quota(o: &Value, now: i64) -> Vec<Value> {
     vec![name(o), requests.join(", ").into(), limits.join(", ").into(), age(o, now)]
 }
 
-pub(super) fn priority_class(o: &Value, now: i64) -> Vec<Value> {
+pub(super) fn priority_class(o: &Node<'_>, now: i64) -> Vec<Value> {
     vec![
         name(o),
         int(o, "/value").into(),
@@ -148,7 +152,7 @@ pub(super) fn priority_class(o: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-pub(super) fn resource_claim(o: &Value, now: i64) -> Vec<Value> {
+pub(super) fn resource_claim(o: &Node<'_>, now: i64) -> Vec<Value> {
     let deleted = has(o, "/metadata/deletionTimestamp");
     let allocated = has(o, "/status/allocation");
     let mut states = Vec::new();
@@ -166,7 +170,7 @@ pub(super) fn resource_claim(o: &Value, now: i64) -> Vec<Value> {
     vec![name(o), states.join(",").into(), age(o, now)]
 }
 
-pub(super) fn resource_slice(o: &Value, now: i64) -> Vec<Value> {
+pub(super) fn resource_slice(o: &Node<'_>, now: i64) -> Vec<Value> {
     let texts = ["/spec/nodeName", "/spec/driver", "/spec/pool/name"].map(|field| Value::from(text(o, field)));
     let [node, driver, pool] = texts;
     vec![name(o), node, driver, pool, age(o, now)]

@@ -15,10 +15,11 @@ mod tests;
 use serde_json::{Value, json};
 
 use super::age::age;
-use super::read::{name, text};
+use super::read::{name, text, text_or};
+use super::tree::Node;
 
 /// The cells of an object's row, in the order of the resource's columns. `now` is in seconds since 1970.
-pub fn cells(group: &str, resource: &str, object: &Value, now: i64) -> Vec<Value> {
+pub fn cells(group: &str, resource: &str, object: &Node<'_>, now: i64) -> Vec<Value> {
     let o = object;
     match (group, resource) {
         ("", "pods") => pod::pod(o, now),
@@ -73,21 +74,17 @@ pub fn cells(group: &str, resource: &str, object: &Value, now: i64) -> Vec<Value
 }
 
 /// Name and time of creation: what is known of any object.
-pub(super) fn default(object: &Value) -> Vec<Value> {
-    let created = match text(object, "/metadata/creationTimestamp") {
-        // Go's zero time.
-        "" => "0001-01-01T00:00:00Z",
-        created => created,
-    };
-    vec![name(object), created.into()]
+pub(super) fn default(object: &Node<'_>) -> Vec<Value> {
+    // Go's zero time stands for none.
+    vec![name(object), text_or(object, "/metadata/creationTimestamp", "0001-01-01T00:00:00Z").into()]
 }
 
 /// What a row says about its object as a whole; only finished pods have something.
-pub(super) fn conditions(group: &str, resource: &str, object: &Value) -> Option<Value> {
+pub(super) fn conditions(group: &str, resource: &str, object: &Node<'_>) -> Option<Value> {
     if (group, resource) != ("", "pods") {
         return None;
     }
-    let (reason, message) = match text(object, "/status/phase") {
+    let (reason, message) = match &*text(object, "/status/phase") {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),
         "Failed" => ("Failed", "The pod failed."),
         _ => return None,

@@ -4,34 +4,35 @@ use serde_json::Value;
 
 use crate::table::age::{age, human, seconds};
 use crate::table::read::{flag, has, int, is_true, items, name, text, text_or};
+use crate::table::tree::Node;
 
-pub(super) fn pod(pod: &Value, now: i64) -> Vec<Value> {
+pub(super) fn pod(pod: &Node<'_>, now: i64) -> Vec<Value> {
     let summary = summarise(pod);
     let restarts = match summary.last_restart {
         Some(at) if summary.restarts != 0 => format!("{} ({} ago)", summary.restarts, human(now.saturating_sub(at))),
         _ => summary.restarts.to_string(),
     };
-    let ip = pod.pointer("/status/podIPs/0/ip").or_else(|| pod.pointer("/status/podIP")).and_then(Value::as_str);
+    let ip = pod.pointer("/status/podIPs/0/ip").or_else(|| pod.pointer("/status/podIP")).and_then(|ip| ip.as_str());
     vec![
         name(pod),
         format!("{}/{}", summary.ready, summary.containers).into(),
         summary.reason.into(),
         restarts.into(),
         age(pod, now),
-        ip.filter(|ip| !ip.is_empty()).unwrap_or("<none>").into(),
+        ip.filter(|ip| !ip.is_empty()).unwrap_or("<none>".into()).into(),
         text_or(pod, "/spec/nodeName", "<none>").into(),
         text_or(pod, "/status/nominatedNodeName", "<none>").into(),
         readiness_gates(pod).into(),
     ]
 }
 
-fn readiness_gates(pod: &Value) -> String {
+fn readiness_gates(pod: &Node<'_>) -> String {
     let gates = items(pod, "/spec/readinessGates");
     if gates.is_empty() {
         return "<none>".to_owned();
     }
     let conditions = items(pod, "/status/conditions");
-    let passed = gates.iter().filter(|gate| is_true(conditions, text(gate, "/conditionType"))).count();
+    let passed = gates.iter().filter(|gate| is_true(&conditions, &text(gate, "/conditionType"))).count();
     format!("{passed}/{}", gates.len())
 }
 
@@ -51,22 +52,22 @@ struct Restarts {
 }
 
 impl Restarts {
-    fn add(&mut self, container: &Value) {
+    fn add(&mut self, container: &Node<'_>) {
         self.count = self.count.saturating_add(int(container, "/restartCount"));
-        self.last = self.last.max(seconds(text(container, "/lastState/terminated/finishedAt")));
+        self.last = self.last.max(seconds(&text(container, "/lastState/terminated/finishedAt")));
     }
 }
 
-fn summarise(pod: &Value) -> Summary {
+fn summarise(pod: &Node<'_>) -> Summary {
     let phase = text(pod, "/status/phase");
     let conditions = items(pod, "/status/conditions");
-    let mut reason = text_or(pod, "/status/reason", phase).to_owned();
+    let mut reason = text_or(pod, "/status/reason", &*phase).into_owned();
     if conditions.iter().any(|c| text(c, "/type") == "PodScheduled" && text(c, "/reason") == "SchedulingGated") {
         "SchedulingGated".clone_into(&mut reason);
     }
 
     let init_containers = items(pod, "/spec/initContainers");
-    let is_sidecar = |container: &Value| text(container, "/restartPolicy") == "Always";
+    let is_sidecar = |container: &Node<'_>| text(container, "/restartPolicy") == "Always";
     let mut ready = 0;
     let containers = items(pod, "/spec/containers").len() + init_containers.iter().filter(|c| is_sidecar(c)).count();
 
@@ -99,7 +100,7 @@ fn summarise(pod: &Value) -> Summary {
         break;
     }
 
-    if !initializing || is_true(conditions, "Initialized") {
+    if !initializing || is_true(&conditions, "Initialized") {
         all = sidecars;
         let mut running = false;
         let mut failure = None;
@@ -107,7 +108,7 @@ fn summarise(pod: &Value) -> Summary {
             all.add(container);
             let waiting = text(container, "/state/waiting/reason");
             if !waiting.is_empty() {
-                waiting.clone_into(&mut reason);
+                reason = waiting.into_owned();
             } else if has(container, "/state/terminated") {
                 reason = termination(container);
                 if int(container, "/state/terminated/exitCode") != 0 {
@@ -120,7 +121,7 @@ fn summarise(pod: &Value) -> Summary {
         }
         // One container that ended well says nothing about the others.
         if reason == "Completed" {
-            if running && is_true(conditions, "Ready") {
+            if running && is_true(&conditions, "Ready") {
                 "Running".clone_into(&mut reason);
             } else if let Some(failure) = failure {
                 reason = failure;
@@ -133,7 +134,7 @@ fn summarise(pod: &Value) -> Summary {
     if has(pod, "/metadata/deletionTimestamp") {
         if text(pod, "/status/reason") == "NodeLost" {
             "Unknown".clone_into(&mut reason);
-        } else if !matches!(phase, "Succeeded" | "Failed") {
+        } else if !matches!(&*phase, "Succeeded" | "Failed") {
             "Terminating".clone_into(&mut reason);
         }
     }
@@ -141,11 +142,11 @@ fn summarise(pod: &Value) -> Summary {
 }
 
 /// Why a container ended.
-fn termination(container: &Value) -> String {
+fn termination(container: &Node<'_>) -> String {
     let reason = text(container, "/state/terminated/reason");
     let signal = int(container, "/state/terminated/signal");
     if !reason.is_empty() {
-        reason.to_owned()
+        reason.into_owned()
     } else if signal != 0 {
         format!("Signal:{signal}")
     } else {

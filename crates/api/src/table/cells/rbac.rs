@@ -4,13 +4,14 @@ use serde_json::Value;
 
 use crate::table::age::{age, human};
 use crate::table::read::{condition, has, items, name, text, text_or};
+use crate::table::tree::Node;
 
-pub(super) fn binding(o: &Value, now: i64) -> Vec<Value> {
+pub(super) fn binding(o: &Node<'_>, now: i64) -> Vec<Value> {
     let subjects = |kind: &str, with_namespace: bool| {
-        let subjects = items(o, "/subjects").iter().filter(|s| text(s, "/kind") == kind);
+        let subjects = items(o, "/subjects").into_iter().filter(|s| text(s, "/kind") == kind);
         let shown = subjects.map(|s| match with_namespace {
-            true => format!("{}/{}", text(s, "/namespace"), text(s, "/name")),
-            false => text(s, "/name").to_owned(),
+            true => format!("{}/{}", text(&s, "/namespace"), text(&s, "/name")),
+            false => text(&s, "/name").into_owned(),
         });
         Value::from(shown.collect::<Vec<_>>().join(", "))
     };
@@ -24,8 +25,8 @@ pub(super) fn binding(o: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-pub(super) fn signing_request(o: &Value, now: i64) -> Vec<Value> {
-    let conditions = items(o, "/status/conditions");
+pub(super) fn signing_request(o: &Node<'_>, now: i64) -> Vec<Value> {
+    let conditions = &items(o, "/status/conditions");
     let mut status = if condition(conditions, "Denied").is_some() {
         "Denied"
     } else if condition(conditions, "Approved").is_some() {
@@ -40,7 +41,7 @@ pub(super) fn signing_request(o: &Value, now: i64) -> Vec<Value> {
     if has(o, "/status/certificate") && !text(o, "/status/certificate").is_empty() {
         status.push_str(",Issued");
     }
-    let duration = o.pointer("/spec/expirationSeconds").and_then(Value::as_i64);
+    let duration = o.pointer("/spec/expirationSeconds").and_then(|node| node.as_i64());
     vec![
         name(o),
         age(o, now),

@@ -1,12 +1,15 @@
 //! Rows of volumes and what provides them.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use super::network::annotation;
 use crate::table::age::age;
 use crate::table::read::{count, flag, has, items, name, scalar, strings, text, text_or};
+use crate::table::tree::Node;
 
-pub(super) fn volume(o: &Value, now: i64) -> Vec<Value> {
+pub(super) fn volume(o: &Node<'_>, now: i64) -> Vec<Value> {
     let claim = if has(o, "/spec/claimRef") {
         format!("{}/{}", text(o, "/spec/claimRef/namespace"), text(o, "/spec/claimRef/name"))
     } else {
@@ -27,7 +30,7 @@ pub(super) fn volume(o: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-pub(super) fn claim(o: &Value, now: i64) -> Vec<Value> {
+pub(super) fn claim(o: &Node<'_>, now: i64) -> Vec<Value> {
     let bound = !text(o, "/spec/volumeName").is_empty();
     let capacity = || scalar(o, "/status/capacity/storage").unwrap_or_else(|| "0".to_owned());
     vec![
@@ -43,18 +46,16 @@ pub(super) fn claim(o: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-fn phase(o: &Value) -> &str {
-    if has(o, "/metadata/deletionTimestamp") { "Terminating" } else { text(o, "/status/phase") }
+fn phase<'a>(o: &Node<'a>) -> Cow<'a, str> {
+    if has(o, "/metadata/deletionTimestamp") { "Terminating".into() } else { text(o, "/status/phase") }
 }
 
-fn storage_class(o: &Value) -> &str {
-    match annotation(o, "volume.beta.kubernetes.io/storage-class") {
-        "" => text(o, "/spec/storageClassName"),
-        class => class,
-    }
+fn storage_class<'a>(o: &Node<'a>) -> Cow<'a, str> {
+    let class = annotation(o, "volume.beta.kubernetes.io/storage-class");
+    if class.is_empty() { text(o, "/spec/storageClassName") } else { class }
 }
 
-fn access_modes(o: &Value, pointer: &str) -> String {
+fn access_modes(o: &Node<'_>, pointer: &str) -> String {
     let modes = strings(o, pointer);
     let short =
         [("ReadWriteOnce", "RWO"), ("ReadOnlyMany", "ROX"), ("ReadWriteMany", "RWX"), ("ReadWriteOncePod", "RWOP")];
@@ -62,8 +63,8 @@ fn access_modes(o: &Value, pointer: &str) -> String {
     short.into_iter().filter(|(mode, _)| has(mode)).map(|(_, short)| short).collect::<Vec<_>>().join(",")
 }
 
-pub(super) fn class(o: &Value, now: i64) -> Vec<Value> {
-    let mut shown = text(o, "/metadata/name").to_owned();
+pub(super) fn class(o: &Node<'_>, now: i64) -> Vec<Value> {
+    let mut shown = text(o, "/metadata/name").into_owned();
     let marks = ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
     if marks.iter().any(|mark| annotation(o, mark) == "true") {
         shown.push_str(" (default)");
@@ -78,7 +79,7 @@ pub(super) fn class(o: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-pub(super) fn attachment(o: &Value, now: i64) -> Vec<Value> {
+pub(super) fn attachment(o: &Node<'_>, now: i64) -> Vec<Value> {
     vec![
         name(o),
         text(o, "/spec/attacher").into(),
@@ -89,9 +90,10 @@ pub(super) fn attachment(o: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-pub(super) fn csi_driver(o: &Value, now: i64) -> Vec<Value> {
+pub(super) fn csi_driver(o: &Node<'_>, now: i64) -> Vec<Value> {
     let tokens = if has(o, "/spec/tokenRequests") {
-        let audiences: Vec<_> = items(o, "/spec/tokenRequests").iter().map(|t| text(t, "/audience")).collect();
+        let requests = items(o, "/spec/tokenRequests");
+        let audiences: Vec<_> = requests.iter().map(|t| text(t, "/audience")).collect();
         audiences.join(",")
     } else {
         "<unset>".to_owned()
@@ -99,7 +101,7 @@ pub(super) fn csi_driver(o: &Value, now: i64) -> Vec<Value> {
     let modes = strings(o, "/spec/volumeLifecycleModes");
     vec![
         name(o),
-        o.pointer("/spec/attachRequired").and_then(Value::as_bool).unwrap_or(true).into(),
+        o.pointer("/spec/attachRequired").and_then(|node| node.as_bool()).unwrap_or(true).into(),
         flag(o, "/spec/podInfoOnMount").into(),
         flag(o, "/spec/storageCapacity").into(),
         tokens.into(),
@@ -109,6 +111,6 @@ pub(super) fn csi_driver(o: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-pub(super) fn csi_node(o: &Value, now: i64) -> Vec<Value> {
+pub(super) fn csi_node(o: &Node<'_>, now: i64) -> Vec<Value> {
     vec![name(o), count(o, "/spec/drivers").into(), age(o, now)]
 }

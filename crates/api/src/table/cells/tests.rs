@@ -1,13 +1,18 @@
 use serde_json::{Value, json};
 
-use super::cells;
-use crate::table::columns;
+use super::cells as cells_of;
+use crate::table::{Node, columns};
 
 const NOW: i64 = 1_000_000;
 
 /// A time so many seconds before `NOW`.
 fn ago(seconds: i64) -> String {
     jiff::Timestamp::from_second(NOW - seconds).unwrap().to_string()
+}
+
+fn cells(group: &str, resource: &str, object: &Value, now: i64) -> Vec<Value> {
+    let text = object.to_string();
+    cells_of(group, resource, &Node::new(text.as_bytes()), now)
 }
 
 fn object(mut rest: Value) -> Value {
@@ -111,7 +116,7 @@ fn pods() {
         "status": {"podIPs": [{"ip": "10.0.0.1"}], "nominatedNodeName": "m", "conditions": [{"type": "x", "status": "True"}]}}),
     );
     assert_eq!(cells("", "pods", &wide, NOW)[5..], [json!("10.0.0.1"), json!("n"), json!("m"), json!("1/1")]);
-    let conditions = super::conditions("", "pods", &json!({"status": {"phase": "Failed"}}));
+    let conditions = super::conditions("", "pods", &Node::new(br#"{"status":{"phase":"Failed"}}"#));
     assert_eq!(conditions.unwrap()[0]["reason"], "Failed");
 }
 
