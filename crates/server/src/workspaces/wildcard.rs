@@ -16,7 +16,7 @@ const ANNOTATION: &str = "kcp.io/cluster";
 /// The object with the annotation that names its workspace. One that a user has written there does not count.
 pub fn annotated(object: &Object) -> Arc<Object> {
     let json = annotate(&object.json, object.cluster());
-    Arc::new(Object { key: object.key.clone(), json, created: object.created, revision: object.revision })
+    Arc::new(Object::new(object.key.clone(), json, object.created, object.revision))
 }
 
 pub fn annotated_change(change: &Change) -> Arc<Change> {
@@ -24,7 +24,7 @@ pub fn annotated_change(change: &Change) -> Arc<Change> {
         kind: change.kind,
         object: annotated(&change.object),
         previous: change.previous.as_deref().map(annotated),
-        protobuf: Default::default(),
+        message: Default::default(),
     })
 }
 
