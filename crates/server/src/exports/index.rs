@@ -186,7 +186,7 @@ mod tests {
     use crate::object;
 
     fn object(key: &str, value: &Value, revision: Revision) -> Object {
-        Object { key: key.into(), json: object::with_revision(&object::encode(value), revision), created: 1, revision }
+        Object::new(key.into(), object::with_revision(&object::encode(value), revision), 1, revision)
     }
 
     fn binding(path: &str, phase: &str, claims: Value) -> Value {

@@ -206,12 +206,7 @@ mod tests {
     fn it_says_what_remains() {
         let mut left = Left::default();
         assert!(left.is_nothing());
-        let object = |json: &'static str| Object {
-            key: "root:a/ns/x".into(),
-            json: Bytes::from_static(json.as_bytes()),
-            created: 1,
-            revision: 1,
-        };
+        let object = |json: &'static str| Object::new("root:a/ns/x".into(), Bytes::from_static(json.as_bytes()), 1, 1);
         left.note("core/configmaps", &object(r#"{"metadata":{"name":"x"}}"#));
         assert_eq!(left.reason(), "SomeResourcesRemain");
         left.note("core/configmaps", &object(r#"{"metadata":{"name":"y","finalizers":["a.io/b"]}}"#));

@@ -214,8 +214,8 @@ pub(crate) mod tests {
 
     pub fn change(kind: ChangeKind, key: &str, value: &Value, previous: Option<&Arc<Change>>) -> Arc<Change> {
         let json = if kind == ChangeKind::Deleted { Bytes::new() } else { object::encode(value) };
-        let object = Arc::new(Object { key: key.into(), json, created: 1, revision: 2 });
-        Arc::new(Change { kind, object, previous: previous.map(|c| c.object.clone()), protobuf: Default::default() })
+        let object = Arc::new(Object::new(key.into(), json, 1, 2));
+        Arc::new(Change { kind, object, previous: previous.map(|c| c.object.clone()), message: Default::default() })
     }
 
     fn workspace(of_type: &str) -> Value {
