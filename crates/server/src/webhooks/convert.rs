@@ -122,7 +122,7 @@ pub async fn object(server: &Server, kind: &Kind, object: &Arc<Object>) -> Resul
 }
 
 fn with_json(object: &Object, json: Bytes) -> Arc<Object> {
-    Arc::new(Object { key: object.key.clone(), json, created: object.created, revision: object.revision })
+    Arc::new(Object::new(object.key.clone(), json, object.created, object.revision))
 }
 
 /// What a verb answers, as far as it was read from the store.
