@@ -21,7 +21,7 @@ def center(tmp_path):
 
 def test_help_and_version():
     said = selvedge("--help").stdout
-    for command in ("center", "up", "kubeconfig", "config", "completions"):
+    for command in ("center", "up", "kubeconfig", "ws", "config", "completions"):
         assert re.search(rf"^  {command} ", said, re.M), command
         assert selvedge(command, "--help").returncode == 0
     assert selvedge("--version").stdout.startswith("selvedge ")

@@ -23,9 +23,6 @@ use crate::{
     workspaces::{self, wildcard::EVERYWHERE},
 };
 
-/// What everybody may read.
-const PUBLIC: [&str; 4] = ["/healthz", "/livez", "/readyz", "/version"];
-
 /// The roles of every workspace.
 #[derive(Default)]
 pub struct Authorization {
@@ -128,8 +125,7 @@ impl Workspace {
             let reads = matches!(attributes.verb.as_str(), "list" | "watch") || !attributes.path.is_empty();
             return Some(user.is_in(MASTERS) || user.is_in(workspaces::CONTROLLERS) && reads);
         }
-        let open = !attributes.path.is_empty() && everybody_may(user, &attributes.verb, &attributes.path);
-        open.then_some(true)
+        None
     }
 }
 
@@ -157,15 +153,6 @@ impl Authorizer for Workspace {
         }
         self.roles.read().unwrap_or_else(PoisonError::into_inner).verdict(user, attributes)
     }
-}
-
-/// Upstream's default roles let everybody see that a server is well, and everybody it knows discover what there is.
-fn everybody_may(user: &User, verb: &str, path: &str) -> bool {
-    let within = |base: &str| path == base || path.strip_prefix(base).is_some_and(|rest| rest.starts_with('/'));
-    let reads = matches!(verb, "get" | "head");
-    let known = user.is_in("system:authenticated");
-    let discovery = ["/api", "/apis", "/openapi", "/.well-known/openid-configuration", "/openid/v1/jwks"];
-    reads && (PUBLIC.iter().any(|p| within(p)) || (known && discovery.iter().any(|p| within(p))))
 }
 
 impl Server {

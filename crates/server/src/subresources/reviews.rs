@@ -4,7 +4,16 @@ use std::sync::PoisonError;
 
 use api::status::{Result, Status};
 
-use crate::{admission, call::Call, clock, identity::reviews, reply::Reply, verbs::write};
+use crate::{
+    Server, admission,
+    authorize::Workspace,
+    call::Call,
+    clock,
+    identity::{Attributes, Authorizer, Decision, User, authenticate::HOME, reviews},
+    reply::Reply,
+    verbs::write,
+    workspaces,
+};
 
 pub async fn review(call: &Call) -> Result<Reply> {
     call.check_write_options("CreateOptions")?;
@@ -13,17 +22,18 @@ pub async fn review(call: &Call) -> Result<Reply> {
     admission::review(call, admission::Operation::Create, &mut review, None).await?;
     let server = &call.server;
     let authorizer = server.authorization.in_workspace(&call.cluster);
+    let guest = |authorizer| Guest { server, cluster: &call.cluster, authorizer };
     let value = match call.kind.name() {
         "SelfSubjectReview" => reviews::self_subject_review(&call.user, clock::unix()),
         "TokenReview" => {
             let (authenticator, now) = (server.identity.authenticator(), clock::unix());
             let value = reviews::token_review(&review, authenticator, &call.cluster, &*server.cache, now)?;
-            crate::workspaces::review_from(value, &call.cluster)
+            workspaces::review_from(value, &call.cluster)
         }
         "SelfSubjectAccessReview" => reviews::self_subject_access_review(&review, &call.user, &authorizer)?,
-        "SubjectAccessReview" => reviews::subject_access_review(&review, &authorizer)?,
+        "SubjectAccessReview" => reviews::subject_access_review(&review, &guest(&authorizer))?,
         "LocalSubjectAccessReview" => {
-            reviews::local_subject_access_review(&review, &call.target.namespace, &authorizer)?
+            reviews::local_subject_access_review(&review, &call.target.namespace, &guest(&authorizer))?
         }
         "SelfSubjectRulesReview" => {
             let roles = authorizer.roles.read().unwrap_or_else(PoisonError::into_inner);
@@ -32,4 +42,24 @@ pub async fn review(call: &Call) -> Result<Reply> {
         _ => return Err(Status::no_such_path()),
     };
     Ok(Reply::Value { code: 201, value })
+}
+
+/// Decides about somebody who is not here yet: who may not enter, may nothing.
+struct Guest<'a> {
+    server: &'a Server,
+    cluster: &'a str,
+    authorizer: &'a Workspace,
+}
+
+impl Authorizer for Guest<'_> {
+    fn authorize(&self, user: &User, attributes: &Attributes) -> Decision {
+        if !self.server.could_enter(user, self.cluster) {
+            let reason = format!("{:?} may not enter the workspace {:?}", user.name, self.cluster);
+            return Decision { reason, ..Decision::default() };
+        }
+        match user.extra.contains_key(HOME) {
+            true => self.authorizer.authorize(&workspaces::seen_from(user, self.cluster), attributes),
+            false => self.authorizer.authorize(user, attributes),
+        }
+    }
 }

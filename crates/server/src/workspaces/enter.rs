@@ -104,6 +104,12 @@ impl Server {
         Err(refused(user, cluster, why))
     }
 
+    /// Whether somebody whom a review asks about could enter. An account of no named workspace is one of this.
+    pub fn could_enter(&self, user: &User, cluster: &str) -> bool {
+        let is_own = user.name.starts_with(ACCOUNT) && !user.extra.contains_key(HOME);
+        cluster == ROOT || is_own || self.may_enter(user, cluster)
+    }
+
     fn may_enter(&self, user: &User, cluster: &str) -> bool {
         // What a workspace's own accounts may do there, its roles say.
         user.is_in(MASTERS)
