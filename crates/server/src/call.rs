@@ -13,11 +13,13 @@ use crate::{
     Server,
     admission::Notes,
     cache::Snapshot,
+    exports::View,
     identity::User,
     kinds::Kind,
     negotiate::Accept,
     object::Object,
     request::{Query, Target},
+    workspaces::wildcard::EVERYWHERE,
 };
 
 pub struct Call {
@@ -33,6 +35,8 @@ pub struct Call {
     /// Told to the client in Warning headers.
     pub warnings: Mutex<Vec<String>>,
     pub notes: Notes,
+    /// The provider of an export asks, and reaches only what the export lets it.
+    pub view: Option<View>,
 }
 
 impl Call {
@@ -51,6 +55,11 @@ impl Call {
     /// Where the object that the path names lies in its collection.
     pub fn key(&self) -> String {
         self.kind.key(&self.cluster, &self.target.namespace, &self.target.name)
+    }
+
+    /// What is answered says of which workspace it is.
+    pub fn is_across(&self) -> bool {
+        self.cluster == EVERYWHERE || self.view.is_some()
     }
 
     /// All keys that the path covers begin with this.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use api::status::{Result, Status};
 use bytes::Bytes;
-use http::{Method, Request, Response, header::ACCEPT};
+use http::{Method, Request, Response, header::ACCEPT, request::Parts};
 use http_body_util::{BodyExt, Limited};
 
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     negotiate::{self, Accept, Format, Offer},
     nonresource,
     reply::Reply,
-    request::{Path, Query, Route, Target, Verb},
+    request::{Door, Path, Query, Route, Target, Verb},
     respond, subresources, verbs,
     webhooks::convert,
     workspaces::wildcard::EVERYWHERE,
@@ -52,7 +52,12 @@ impl Server {
     {
         let path = Path::parse(request.uri().path())?;
         let query = Query::parse(request.uri().query());
-        let sender = self.identity.authenticate(peer, request.headers(), &path.cluster, &*self.cache)?;
+        // Through the door of an export come those whom its workspace knows.
+        let home = path.view.as_ref().map_or(&path.cluster, |door| &door.provider);
+        let sender = self.identity.authenticate(peer, request.headers(), home, &*self.cache)?;
+        if let Some(door) = path.view {
+            return self.through(door, path.cluster, path.route, query, sender, request).await;
+        }
         match path.route {
             Route::Other(other) => {
                 self.admit_path(sender, &path.cluster, &other, &request)?;
@@ -104,6 +109,44 @@ impl Server {
             return Ok(nonresource::not_found());
         }
         exports::check_policy(&self, &user, &cluster, &kind, &attributes)?;
+        self.perform(Asked { cluster, kind, target, query, user, verb, view: None }, parts, body).await
+    }
+
+    /// The same through the door that the provider of an export has.
+    async fn through<B>(
+        self: Arc<Self>,
+        door: Door,
+        cluster: String,
+        route: Route,
+        query: Query,
+        sender: User,
+        request: Request<B>,
+    ) -> Result<Response<Body>>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (parts, body) = request.into_parts();
+        let target = match route {
+            Route::Resource(target) => target,
+            other => return exports::look_around(&self, &door, &cluster, &other, sender, &parts),
+        };
+        if parts.method == Method::HEAD {
+            return Err(Status::method_not_allowed());
+        }
+        let verb = Verb::of(&parts.method, &target, &query).ok_or_else(Status::method_not_allowed)?;
+        let asked = exports::enter(&self, &door, sender, &parts.headers, verb, &cluster, &target)?;
+        let Some((kind, view, user)) = asked else { return Ok(nonresource::not_found()) };
+        self.perform(Asked { cluster, kind, target, query, user, verb, view: Some(view) }, parts, body).await
+    }
+
+    /// Does what was asked by somebody who may ask for it.
+    async fn perform<B>(self: Arc<Self>, asked: Asked, parts: Parts, body: B) -> Result<Response<Body>>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let Asked { cluster, kind, target, query, user, verb, view } = asked;
         let _place = self.inflight.enter(!matches!(verb, Verb::Get | Verb::List | Verb::Watch))?;
         let offer = match (kind.custom.is_some(), verb) {
             (false, Verb::Watch) => Offer::Watch,
@@ -127,6 +170,7 @@ impl Server {
             body,
             warnings: Mutex::default(),
             notes: Default::default(),
+            view,
         };
         for warning in deprecations(&call.kind) {
             call.warn(warning);
@@ -164,6 +208,17 @@ impl Server {
             Err(_) => Err(Status::new(408, "Timeout", "the body did not arrive in time")),
         }
     }
+}
+
+/// A request to a resource that was found and allowed.
+struct Asked {
+    cluster: String,
+    kind: Arc<Kind>,
+    target: Target,
+    query: Query,
+    user: User,
+    verb: Verb,
+    view: Option<exports::View>,
 }
 
 async fn run(call: &Call, verb: Verb) -> Result<Reply> {

@@ -74,6 +74,7 @@ impl Internal {
             user: User { name: NAME.into(), groups: vec!["system:masters".into()], ..User::default() },
             body: Bytes::new(),
             warnings: Default::default(),
+            view: None,
             notes: Default::default(),
         }
     }

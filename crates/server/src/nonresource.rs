@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Response, header::ACCEPT};
 use serde_json::{Value, json};
 
-use crate::{Server, body::Body, discovery, negotiate, render, request::Query, respond};
+use crate::{Server, body::Body, discovery, kinds::Kind, negotiate, render, request::Query, respond};
 
 pub const VERSION: &str = "v1.36.4+selvedge";
 
@@ -117,11 +117,22 @@ pub fn discovery(
     version: &str,
     headers: &HeaderMap,
 ) -> Result<Response<Body>> {
-    let kinds = server.kinds.all(cluster);
+    discovery_of(server, &server.kinds.all(cluster), core, group, version, headers)
+}
+
+/// The same for whoever sees just these kinds.
+pub fn discovery_of(
+    server: &Server,
+    kinds: &[Arc<Kind>],
+    core: bool,
+    group: &str,
+    version: &str,
+    headers: &HeaderMap,
+) -> Result<Response<Body>> {
     let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
     if group.is_empty() && version.is_empty() {
         if wants_aggregated(accept) {
-            let document = discovery::aggregated(&kinds, core);
+            let document = discovery::aggregated(kinds, core);
             return Ok(respond::build(
                 200,
                 discovery::AGGREGATED,
@@ -129,17 +140,17 @@ pub fn discovery(
             ));
         }
         let document =
-            if core { discovery::core_versions(&server.address.to_string()) } else { discovery::group_list(&kinds) };
+            if core { discovery::core_versions(&server.address.to_string()) } else { discovery::group_list(kinds) };
         return in_format(&document, accept);
     }
-    let known_group = discovery::groups(&kinds).iter().any(|(g, _)| g == group);
+    let known_group = discovery::groups(kinds).iter().any(|(g, _)| g == group);
     if !known_group {
         return Ok(not_found());
     }
     let document = if version.is_empty() {
-        discovery::group(&kinds, group)
+        discovery::group(kinds, group)
     } else {
-        discovery::resource_list(&kinds, group, version)
+        discovery::resource_list(kinds, group, version)
     };
     in_format(&document.ok_or_else(Status::no_such_path)?, accept)
 }

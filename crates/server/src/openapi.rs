@@ -33,47 +33,19 @@ impl Documents {
     }
 
     pub fn v3_index(&self, server: &Server, cluster: &str) -> Response<Body> {
-        let kinds = server.kinds.all(cluster);
         let generation = server.kinds.workspace(cluster).map_or(0, |w| w.generation);
-        let mut paths = serde_json::Map::new();
-        let entry = |path: &str| json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={:016X}", hash(path, generation))});
-        for path in [".well-known/openid-configuration", "api", "apis", "openid/v1/jwks", "version"] {
-            paths.insert(path.to_owned(), entry(path));
-        }
-        for (group, versions) in discovery::groups(&kinds) {
-            let base = if group.is_empty() { "api".to_owned() } else { format!("apis/{group}") };
-            if !group.is_empty() {
-                paths.insert(base.clone(), entry(&base));
-            }
-            for version in versions {
-                let path = format!("{base}/{version}");
-                paths.insert(path.clone(), entry(&path));
-            }
-        }
-        let body = serde_json::to_vec(&json!({"paths": paths})).unwrap_or_default();
-        respond::build(200, "text/plain; charset=utf-8", body.into())
+        v3_index_of(&server.kinds.all(cluster), generation)
     }
 
     pub fn v3(&self, server: &Server, cluster: &str, path: &str) -> Response<Body> {
         let kinds = server.kinds.all(cluster);
-        let (group, version) = match path.split('/').collect::<Vec<_>>()[..] {
-            ["api", version] => (String::new(), version.to_owned()),
-            ["apis", group, version] => (group.to_owned(), version.to_owned()),
-            _ => return empty_or_missing(path),
-        };
-        if !kinds.iter().any(|k| k.group() == group && *k.resource.version == *version) {
-            return missing();
+        match group_version(&kinds, path) {
+            Ok((group, version)) => {
+                let body = self.document(server, cluster, path, |kinds| v3_document(kinds, &group, &version));
+                with_etag(respond::build(200, "application/json", body.clone().into()), &body)
+            }
+            Err(other) => other,
         }
-        let body = self.document(server, cluster, path, |kinds| {
-            let mine: Vec<_> = kinds.iter().filter(|k| k.group() == group && *k.resource.version == *version).collect();
-            let schemas: Vec<_> = mine.iter().map(|k| custom_schema(k)).collect();
-            json_bytes(&api::openapi::v3(
-                api::schema::builtin(),
-                (&group, &version),
-                described(mine.into_iter().zip(&schemas)),
-            ))
-        });
-        with_etag(respond::build(200, "application/json", body.clone().into()), &body)
     }
 
     fn document(&self, server: &Server, cluster: &str, name: &str, make: impl Fn(&[Arc<Kind>]) -> Vec<u8>) -> Bytes {
@@ -91,6 +63,66 @@ impl Documents {
         made.insert(key, body.clone());
         body
     }
+}
+
+/// Which documents there are, for whoever sees these kinds.
+fn v3_index_of(kinds: &[Arc<Kind>], generation: u64) -> Response<Body> {
+    let mut paths = serde_json::Map::new();
+    let entry =
+        |path: &str| json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={:016X}", hash(path, generation))});
+    for path in [".well-known/openid-configuration", "api", "apis", "openid/v1/jwks", "version"] {
+        paths.insert(path.to_owned(), entry(path));
+    }
+    for (group, versions) in discovery::groups(kinds) {
+        let base = if group.is_empty() { "api".to_owned() } else { format!("apis/{group}") };
+        if !group.is_empty() {
+            paths.insert(base.clone(), entry(&base));
+        }
+        for version in versions {
+            let path = format!("{base}/{version}");
+            paths.insert(path.clone(), entry(&path));
+        }
+    }
+    let body = serde_json::to_vec(&json!({"paths": paths})).unwrap_or_default();
+    respond::build(200, "text/plain; charset=utf-8", body.into())
+}
+
+/// The documents of whoever sees just these kinds, made for every request: providers ask rarely.
+pub fn of_kinds(kinds: &[Arc<Kind>], path: &str) -> Response<Body> {
+    let made = |body: Vec<u8>| {
+        let body = Bytes::from(body);
+        with_etag(respond::build(200, "application/json", body.clone().into()), &body)
+    };
+    match path {
+        "v2" => made(v2_document(kinds, json_bytes)),
+        "v3" => v3_index_of(kinds, kinds.len() as u64),
+        _ => match path.strip_prefix("v3/").map(|path| group_version(kinds, path)) {
+            Some(Ok((group, version))) => made(v3_document(kinds, &group, &version)),
+            Some(Err(other)) => other,
+            None => missing(),
+        },
+    }
+}
+
+/// The group and version of a document's path, or what is said of it instead.
+fn group_version(kinds: &[Arc<Kind>], path: &str) -> Result<(String, String), Response<Body>> {
+    let (group, version) = match path.split('/').collect::<Vec<_>>()[..] {
+        ["api", version] => (String::new(), version.to_owned()),
+        ["apis", group, version] => (group.to_owned(), version.to_owned()),
+        _ => return Err(empty_or_missing(path)),
+    };
+    if kinds.iter().any(|k| k.group() == group && *k.resource.version == *version) {
+        Ok((group, version))
+    } else {
+        Err(missing())
+    }
+}
+
+fn v3_document(kinds: &[Arc<Kind>], group: &str, version: &str) -> Vec<u8> {
+    let mine: Vec<_> = kinds.iter().filter(|k| k.group() == group && *k.resource.version == *version).collect();
+    let schemas: Vec<_> = mine.iter().map(|k| custom_schema(k)).collect();
+    let described = described(mine.into_iter().zip(&schemas));
+    json_bytes(&api::openapi::v3(api::schema::builtin(), (group, version), described))
 }
 
 fn json_bytes(document: &Value) -> Vec<u8> {

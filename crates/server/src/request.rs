@@ -9,6 +9,15 @@ pub struct Path {
     /// The workspace: `root` unless the path begins with `/clusters/<path>`.
     pub cluster: String,
     pub route: Route,
+    /// Seen as the provider of an export sees it.
+    pub view: Option<Door>,
+}
+
+/// `/services/apiexport/<workspace>/<export>`: where a provider looks into the workspaces that bind its export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Door {
+    pub provider: String,
+    pub export: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +52,23 @@ impl Path {
         let segments = segments(path)?;
         let mut parts: &[String] = &segments;
         let mut cluster = ROOT.to_owned();
+        let mut view = None;
+        if let [services, apiexport, provider, export, rest @ ..] = parts
+            && (services == "services" && apiexport == "apiexport")
+        {
+            // Behind the door nothing is to be seen without saying in which workspace.
+            if provider == "*" || !is_cluster(provider) || rest.first().is_none_or(|next| next != "clusters") {
+                let what = "expected /services/apiexport/<workspace>/<export>/clusters/<workspace or *>/...";
+                return Err(Status::bad_request(what));
+            }
+            view = Some(Door { provider: provider.clone(), export: export.clone() });
+            parts = rest;
+        }
+        if view.is_some() && parts.len() < 2 {
+            return Err(Status::bad_request(
+                "which workspace? Expected clusters/<workspace or *> at the end of the path",
+            ));
+        }
         if let [first, name, rest @ ..] = parts
             && first == "clusters"
         {
@@ -59,7 +85,7 @@ impl Path {
             [apis, rest @ ..] if apis == "apis" => route_in(rest, false),
             rest => Route::Other(format!("/{}", rest.join("/"))),
         };
-        Ok(Self { cluster, route })
+        Ok(Self { cluster, route, view })
     }
 }
 
@@ -269,6 +295,35 @@ mod tests {
         assert_eq!(Path::parse("/api/v1/pods").unwrap().cluster, "root");
         for bad in ["/clusters/a..b/api", "/clusters/Root/api", "/clusters/root:/api"] {
             assert!(Path::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn doors_lead_to_workspaces_only() {
+        let path = Path::parse("/services/apiexport/root:p/x/clusters/root:a/api/v1/pods").unwrap();
+        let door = path.view.unwrap();
+        assert_eq!((door.provider.as_str(), door.export.as_str(), path.cluster.as_str()), ("root:p", "x", "root:a"));
+        assert!(Path::parse("/services/apiexport/root:p/x/clusters/*/apis").unwrap().view.is_some());
+        for bad in [
+            "/services/apiexport/root:p/x",
+            "/services/apiexport/root:p/x/api/v1/secrets",
+            "/services/apiexport/root:p/x/clusters",
+            "/services/apiexport/*/x/clusters/*/api",
+            "/services/apiexport/root:p/x/clusters/a..b/api",
+            "/services/apiexport/root:p/x/clusters/%2e%2e/api",
+            "/services/apiexport/root:p/x%2fy/clusters/*/api",
+        ] {
+            assert!(Path::parse(bad).is_err(), "{bad}");
+        }
+        // Doors do not stand in workspaces, nor behind each other.
+        for other in [
+            "/clusters/root:a/services/apiexport/root:p/x/clusters/*/api/v1/secrets",
+            "/services/apiexport/root:p/x/clusters/*/services/apiexport/root:q/y/clusters/*/api/v1/secrets",
+            "/services/apiexport/root:p/x/clusters/root:a/clusters/root:b/api/v1/secrets",
+            "/services/other/root:p/x/clusters/root:a/api/v1/secrets",
+            "/services/apiexport/root:p",
+        ] {
+            assert!(matches!(Path::parse(other).unwrap().route, Route::Other(_)), "{other}");
         }
     }
 

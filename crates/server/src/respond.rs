@@ -15,6 +15,7 @@ use crate::{
     negotiate::{Accept, Format, Shape},
     render,
     reply::Reply,
+    workspaces::wildcard,
 };
 
 pub fn reply(call: &Call, reply: Reply) -> Response<Body> {
@@ -45,6 +46,7 @@ fn make(kind: &Arc<Kind>, accept: Accept, call: &Call, reply: Reply) -> Result<R
     let content_type = accept.format.content_type();
     match reply {
         Reply::Object { code, object } => {
+            let object = if call.view.is_some() { wildcard::annotated(&object) } else { object };
             let body = render::object(kind, accept, render::include_object(&call.query)?, &object)?;
             Ok(build(code, content_type, body.into()))
         }

@@ -14,6 +14,9 @@ pub const FINALIZER: &str = "apis.kcp.io/apibinding-finalizer";
 
 /// Completes and judges a new object.
 pub fn create(call: &Call, value: &mut Value) -> Result<()> {
+    if let Some(view) = &call.view {
+        view.admit(call, value)?;
+    }
     match &*call.kind.collection {
         BINDINGS => {
             hold(value);
@@ -134,11 +137,7 @@ fn may_bind(call: &Call, value: &Value) -> Result<()> {
 fn stays(call: &Call) -> Result<()> {
     let going = {
         let index = call.server.exports.read();
-        let has = |b: &index::Binding| {
-            b.resources
-                .iter()
-                .any(|(group, resource)| &**group == call.kind.group() && &**resource == call.kind.plural())
-        };
+        let has = |b: &index::Binding| b.brings(call.kind.group(), call.kind.plural()).is_some();
         let mut keys = index.bindings_in(&call.cluster).filter(|(_, b)| has(b)).map(|(key, _)| key.clone());
         keys.next()
     };

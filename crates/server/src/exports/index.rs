@@ -26,11 +26,17 @@ pub struct Binding {
     /// The key of the export: `cluster//name`.
     pub export: Box<str>,
     pub is_bound: bool,
-    /// Group and resource.
-    pub resources: Vec<(Box<str>, Box<str>)>,
+    pub resources: Vec<Resource>,
     /// What the provider was given.
     pub claims: Vec<Claim>,
     pub schemas: Vec<Box<str>>,
+}
+
+/// Something that a workspace has from an export.
+pub struct Resource {
+    pub group: Box<str>,
+    pub resource: Box<str>,
+    pub identity: Box<str>,
 }
 
 /// Everything by the keys of the objects: `cluster//name`.
@@ -109,9 +115,15 @@ impl Index {
 
     /// The export that a workspace has a resource from.
     pub fn provider(&self, cluster: &str, group: &str, resource: &str) -> Option<(&str, &Arc<Export>)> {
-        let has = |b: &&Arc<Binding>| b.resources.iter().any(|(g, r)| &**g == group && &**r == resource);
-        let binding = self.bindings_in(cluster).map(|(_, binding)| binding).find(has)?;
+        let mut bindings = self.bindings_in(cluster).map(|(_, binding)| binding);
+        let binding = bindings.find(|b| b.brings(group, resource).is_some())?;
         Some((&binding.export, self.exports.get(&binding.export)?))
+    }
+
+    /// Does a workspace have this resource, and of this identity?
+    pub fn has(&self, cluster: &str, group: &str, resource: &str, identity: &str) -> bool {
+        let is = |b: &Binding| b.brings(group, resource).is_some_and(|one| &*one.identity == identity);
+        self.bindings_in(cluster).any(|(_, binding)| is(binding))
     }
 
     /// The exports of an identity. Usually there is one.
@@ -150,14 +162,23 @@ impl Binding {
         let value = object.value();
         let status = &value["status"];
         let text = |value: &Value| Box::from(value.as_str().unwrap_or_default());
+        let resource = |one: &Value| Resource {
+            group: text(&one["group"]),
+            resource: text(&one["resource"]),
+            identity: text(&one["schema"]["identityHash"]),
+        };
         let bound = status["boundResources"].as_array().cloned().unwrap_or_default();
         Self {
             export: export_of(object.cluster(), &value).into(),
             is_bound: status["phase"] == "Bound",
-            resources: bound.iter().map(|one| (text(&one["group"]), text(&one["resource"]))).collect(),
+            resources: bound.iter().map(resource).collect(),
             claims: Claim::read_all(&status["appliedPermissionClaims"]),
             schemas: bound.iter().map(|one| text(&one["schema"]["name"])).collect(),
         }
+    }
+
+    pub fn brings(&self, group: &str, resource: &str) -> Option<&Resource> {
+        self.resources.iter().find(|one| &*one.group == group && &*one.resource == resource)
     }
 
     /// What the provider has at the moment.

@@ -11,17 +11,23 @@ mod bindings;
 mod claims;
 mod compare;
 mod conditions;
+mod gate;
 mod identity;
 mod index;
 mod policy;
 pub mod schema;
+mod view;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use tokio::sync::watch;
+
 pub use admit::{create, delete, judge, update, validate};
 pub use claims::Claim;
+pub use gate::Gate;
 pub use index::{Export, Index};
 pub use policy::check as check_policy;
+pub use view::{View, enter, look_around};
 
 use crate::{
     Server,
@@ -43,6 +49,8 @@ pub struct Exports {
     index: RwLock<Index>,
     exports: Queue,
     bindings: Queue,
+    /// Wakes whoever waits for the index to change.
+    changed: watch::Sender<()>,
 }
 
 impl Exports {
@@ -91,6 +99,9 @@ impl Exports {
                 mine.for_each(|(key, _)| self.exports.push(key));
             }
             _ => {}
+        }
+        if matches!(collection, EXPORTS | BINDINGS) {
+            self.changed.send_replace(());
         }
     }
 

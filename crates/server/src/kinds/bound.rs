@@ -24,6 +24,8 @@ pub struct Schemas {
     known: RwLock<HashMap<Box<str>, Arc<Schema>>>,
     /// By uid and identity.
     shared: RwLock<HashMap<(Box<str>, Box<str>), Weak<Bound>>>,
+    /// When the last workspace went over to a schema from another one, by the new one's uid.
+    followed: RwLock<HashMap<Box<str>, Revision>>,
 }
 
 struct Schema {
@@ -57,6 +59,7 @@ impl Schemas {
             known.entry(uid).or_insert_with(new);
         } else {
             known.remove(&uid);
+            self.followed.write().unwrap_or_else(PoisonError::into_inner).remove(&uid);
         }
     }
 
@@ -87,6 +90,21 @@ impl Schemas {
         })
     }
 
+    /// The kinds as they are seen over all workspaces at once.
+    pub fn across(&self, group: &str, resource: &str, uid: &str, identity: &str) -> Vec<Arc<Kind>> {
+        let since = self.followed.read().unwrap_or_else(PoisonError::into_inner).get(uid).copied();
+        match since {
+            None => self.kinds(&self.share(group, resource, uid, identity)).to_vec(),
+            Some(since) => self.kinds(&Bound::new(group, resource, uid, identity, since)).to_vec(),
+        }
+    }
+
+    fn follow(&self, uid: &str, at: Revision) {
+        let mut followed = self.followed.write().unwrap_or_else(PoisonError::into_inner);
+        let newest = followed.entry(uid.into()).or_default();
+        *newest = at.max(*newest);
+    }
+
     #[cfg(test)]
     pub fn compiled(&self) -> usize {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
@@ -114,7 +132,10 @@ pub fn of_binding(schemas: &Schemas, binding: &Object, before: &[Arc<Bound>]) ->
             return Some(same.clone());
         }
         Some(match schema["followed"].as_bool() {
-            Some(true) => Arc::new(Bound::new(&group, &resource, &uid, &identity, binding.revision)),
+            Some(true) => {
+                schemas.follow(&uid, binding.revision);
+                Arc::new(Bound::new(&group, &resource, &uid, &identity, binding.revision))
+            }
             _ => schemas.share(&group, &resource, &uid, &identity),
         })
     };

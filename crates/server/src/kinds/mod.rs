@@ -25,6 +25,7 @@ use crate::{
 use bound::{Bound, Schemas};
 
 /// One resource in one version.
+#[derive(Clone)]
 pub struct Kind {
     pub resource: Resource,
     /// `apps/v1`.
@@ -39,6 +40,7 @@ pub struct Kind {
     pub identity: Box<str>,
 }
 
+#[derive(Clone)]
 pub struct Custom {
     pub definition: Arc<Definition>,
     /// Index into the definition's versions.

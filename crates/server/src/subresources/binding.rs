@@ -85,6 +85,7 @@ pub fn on_pod(call: &Call, pod: &str, subresource: &str) -> Result<Call> {
         user: call.user.clone(),
         body: bytes::Bytes::new(),
         warnings: Default::default(),
+        view: None,
         notes: Notes::exempt(),
     })
 }

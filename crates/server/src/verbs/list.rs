@@ -81,7 +81,7 @@ fn page(call: &Call, selection: &Selection, snapshot: Snapshot, after: &str, lim
         list.next = list.items.last().map(|last| encode(selection.prefix(), last, snapshot.revision));
         list.remaining = selection.is_everything().then(|| found.count() + 1);
     }
-    if call.cluster == wildcard::EVERYWHERE {
+    if call.is_across() {
         list.items = list.items.iter().map(|object| wildcard::annotated(object)).collect();
     }
     list

@@ -5,7 +5,7 @@ use api::{
     status::Result,
 };
 
-use crate::{call::Call, kinds::Kind, object::Object, workspaces::wildcard::EVERYWHERE};
+use crate::{call::Call, exports::View, kinds::Kind, object::Object, workspaces::wildcard::EVERYWHERE};
 
 pub struct Selection {
     labels: LabelSelector,
@@ -15,6 +15,8 @@ pub struct Selection {
     name: Option<String>,
     /// Across workspaces a prefix cannot tell the namespace.
     namespace: Option<String>,
+    /// The provider of an export sees only so much.
+    view: Option<View>,
 }
 
 impl Selection {
@@ -31,12 +33,16 @@ impl Selection {
         let name = fields.exact("metadata.name").map(str::to_owned).or(in_path);
         let across = call.cluster == EVERYWHERE && !call.target.namespace.is_empty();
         let namespace = across.then(|| call.target.namespace.clone());
-        Ok(Self { labels, fields, prefix: call.prefix(), name, namespace })
+        Ok(Self { labels, fields, prefix: call.prefix(), name, namespace, view: call.view.clone() })
     }
 
     /// Without selectors a page can tell how many are left.
     pub fn is_everything(&self) -> bool {
-        self.labels.is_empty() && self.fields.is_empty() && self.name.is_none() && self.namespace.is_none()
+        self.labels.is_empty()
+            && self.fields.is_empty()
+            && self.name.is_none()
+            && self.namespace.is_none()
+            && self.view.is_none()
     }
 
     pub fn prefix(&self) -> &str {
@@ -51,6 +57,7 @@ impl Selection {
     pub fn matches(&self, kind: &Kind, object: &Object) -> bool {
         self.name.as_ref().is_none_or(|name| object.name() == name)
             && self.namespace.as_ref().is_none_or(|namespace| object.namespace() == namespace)
+            && self.view.as_ref().is_none_or(|view| view.shows(object))
             && (self.fields.is_empty()
                 || self.fields.matches_json(kind.group(), kind.plural(), kind.custom.is_some(), &object.json))
             && (self.labels.is_empty() || scan::labels_match(&object.json, &self.labels))

@@ -16,6 +16,7 @@ use super::{
 use crate::{
     cache::{Change, ChangeKind, Collection},
     call::Call,
+    exports,
     kinds::Kind,
     object::Object,
     render::{self, EventWriter},
@@ -51,7 +52,7 @@ pub async fn watch(call: &Call) -> Result<Reply> {
                 .items
                 .range(selection.prefix(), "")
                 .filter(|o| selection.matches(&call.kind, o))
-                .map(|o| if call.cluster == wildcard::EVERYWHERE { wildcard::annotated(o) } else { o.clone() })
+                .map(|o| if call.is_across() { wildcard::annotated(o) } else { o.clone() })
                 .collect();
             (items, snapshot.revision)
         }
@@ -66,7 +67,8 @@ pub async fn watch(call: &Call) -> Result<Reply> {
     let include = render::include_object(&call.query)?;
     let watcher = Watcher {
         call_kind: call.kind.clone(),
-        across: call.cluster == wildcard::EVERYWHERE,
+        across: call.is_across(),
+        gate: exports::Gate::of(call, position)?,
         server: call.server.clone(),
         cache: call.server.cache.clone(),
         collection,
@@ -91,6 +93,8 @@ struct Watcher {
     /// Over all workspaces, of which objects then say theirs.
     across: bool,
     server: Arc<crate::Server>,
+    /// What the provider of an export may see can change under a watch, which then has to begin anew.
+    gate: Option<exports::Gate>,
     cache: Arc<crate::cache::Cache>,
     collection: Arc<Collection>,
     changed: watch::Receiver<()>,
@@ -166,6 +170,11 @@ impl Watcher {
                 biased;
                 changed = self.changed.changed() => changed.ok()?,
                 _ = self.shutdown.wait_for(|down| *down) => return None,
+                why = exports::Gate::closed(&mut self.gate) => {
+                    self.ended = true;
+                    self.writer.error(&mut out, &why);
+                    return Some(out.into());
+                }
                 () = tokio::time::sleep_until(self.deadline) => return None,
                 () = tokio::time::sleep_until(self.next_bookmark), if self.bookmarks => {
                     self.next_bookmark = Instant::now() + BOOKMARK_EVERY;

@@ -23,6 +23,7 @@ use crate::{
     negotiate::Format,
     object::{self, Object},
     types,
+    workspaces::wildcard,
 };
 
 /// A request body as an object, not yet checked against its kind.
@@ -121,6 +122,10 @@ pub fn admit_as(call: &Call, received: Received) -> Result<Value> {
         check_kind(kind, &value)?;
     } else {
         judge_strict(call, kind, decode::strict_errors(&call.body, format, duplicates, unknown))?;
+    }
+    if call.view.is_some() {
+        // It was put there when the object was shown, and is not the object's own.
+        wildcard::bare(&mut value);
     }
     default(kind, &mut value);
     Ok(value)

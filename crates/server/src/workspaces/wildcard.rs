@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use api::selector::scan;
 use bytes::Bytes;
+use serde_json::Value;
 
 use crate::{
     cache::Change,
@@ -26,6 +27,15 @@ pub fn annotated_change(change: &Change) -> Arc<Change> {
         previous: change.previous.as_deref().map(annotated),
         message: Default::default(),
     })
+}
+
+/// Takes the annotation away again.
+pub fn bare(value: &mut Value) {
+    let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) else { return };
+    if annotations.remove(ANNOTATION).is_some() && annotations.is_empty() {
+        metadata.remove("annotations");
+    }
 }
 
 fn annotate(json: &Bytes, cluster: &str) -> Bytes {
