@@ -2,12 +2,13 @@
 import concurrent.futures
 import contextlib
 import json
+import re
 import time
 
 import pytest
 import yaml
 
-from center import Center, Etcd, Tools, wait_for
+from center import ROOT, Center, Etcd, Tools, wait_for
 from manifests import configmap
 
 TENANCY = "/apis/tenancy.kcp.io/v1alpha1"
@@ -179,6 +180,40 @@ def test_types_decide(center):
     assert get(center, "root:shop")["metadata"]["finalizers"] == ["core.kcp.io/logicalcluster"]
     delete(center, "root:shop")
     gone(center, "root:shop")
+
+
+def test_a_type_binds(center):
+    provider = make(center, "root:provider")
+    apis = "/apis/apis.kcp.io/v1alpha1"
+    kind = {"apiVersion": "apis.kcp.io/v1alpha1", "metadata": {"name": "gears"}}
+    center.api("POST", f"{TENANCY}/workspacetypes", {
+        "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType", "metadata": {"name": "geared"},
+        "spec": {"defaultAPIBindings": [{"path": provider, "export": "gears"}]}})
+    # The workspace waits for what its type binds, and says so.
+    made = center.api("POST", f"{TENANCY}/workspaces", workspace("geared", "geared"))
+    assert made["status"]["phase"] == "Initializing"
+    assert "APIBinding gears" in made["status"]["conditions"][0]["message"]
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    center.api("POST", f"{at(provider)}{apis}/apiresourceschemas", {
+        **kind, "kind": "APIResourceSchema", "metadata": {"name": "v1.gears.example.io"},
+        "spec": {"group": "example.io", "scope": "Namespaced", "names": {"plural": "gears", "singular": "gear", "kind": "Gear"},
+                 "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}]}})
+    center.api("POST", f"{at(provider)}{apis}/apiexports", {**kind, "kind": "APIExport", "spec": {"latestResourceSchemas": ["v1.gears.example.io"]}})
+    wait_for("the workspace to be ready", lambda: get(center, "root:geared")["status"]["phase"] == "Ready")
+    gears = f"{at('root:geared')}/apis/example.io/v1/namespaces/default/gears"
+    center.api("POST", gears, {"apiVersion": "example.io/v1", "kind": "Gear", "metadata": {"name": "g", "finalizers": ["example.io/hold"]}})
+    # Now it is ready at once, or nearly.
+    center.api("POST", f"{TENANCY}/workspaces", workspace("geared-too", "geared"))
+    wait_for("the second", lambda: get(center, "root:geared-too")["status"]["phase"] == "Ready")
+    assert center.api("GET", gears.replace("root:geared", "root:geared-too"))["items"] == []
+    for path in ("root:geared", "root:geared-too"):
+        delete(center, path)
+    gone(center, "root:geared-too")
+    wait_for("the report", lambda: "example.io/hold" in json.dumps(get(center, "root:geared")["status"]))
+    center.api("PATCH", f"{gears}/g", {"metadata": {"finalizers": None}}, content_type="application/merge-patch+json")
+    gone(center, "root:geared")
+    delete(center, provider)
+    gone(center, provider)
 
 
 def test_nested_to_any_depth_but_not_beyond_a_path(center):
@@ -523,3 +558,42 @@ def test_what_a_workspace_costs(tmp_path):
         assert each < 50, each
     finally:
         center.kill()
+
+
+def test_the_page(tmp_path):
+    """The commands in docs/workspaces.md, as they stand there."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/workspaces.md").read_text(), re.M | re.S)
+    assert len(blocks) == 4
+    center = Center(tmp_path / ".data/center")
+    (tmp_path / ".data").mkdir()
+    try:
+        tools = Tools(center.start(), tmp_path)
+        done = tools.run(["bash", "-exuo", "pipefail", "-c", "\n".join(blocks)])
+        for said in ("root:org", "configmap/from-jane created", 'workspace.tenancy.kcp.io "org" deleted'):
+            assert said in done.stdout, done.stdout
+    finally:
+        center.kill()
+
+
+def test_the_next_of_a_name_sees_nothing_of_the_last(center):
+    """Neither history, nor pages, nor watches lead from one workspace to another that had or gets its path."""
+    path = make(center, "root:lease")
+    center.api("POST", maps(path), configmap("secret-of-the-first", v="x"))
+    old = center.api("GET", f"{maps(path)}?limit=1")
+    revision, token_ = old["metadata"]["resourceVersion"], old["metadata"]["continue"]
+    with contextlib.closing(center.connection()) as watch:
+        watch.request("GET", f"{maps(path)}?watch=1&resourceVersion={revision}")
+        stream = watch.getresponse()
+        delete(center, path)
+        gone(center, path)
+        make(center, path)
+        center.api("POST", maps(path), configmap("secret-of-the-second"))
+        seen = [json.loads(line) for line in stream]
+    assert {(e["type"], e["object"]["metadata"]["name"]) for e in seen} == {
+        ("DELETED", "secret-of-the-first"), ("DELETED", "kube-root-ca.crt")}
+    for query in (f"watch=1&timeoutSeconds=1&resourceVersion={revision}", f"resourceVersion={revision}&resourceVersionMatch=Exact",
+                  f"continue={token_}&limit=1"):
+        code, _, body = center.request("GET", f"{maps(path)}?{query}")
+        assert code == 410 and b"secret-of-the-first" not in body, (query, code, body)
+    # What concerns all workspaces is not shown in one.
+    assert center.request("GET", f"{at(path)}/metrics", accept="*/*")[0] == 404

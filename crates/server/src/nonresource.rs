@@ -7,7 +7,15 @@ use bytes::Bytes;
 use http::{HeaderMap, Response, header::ACCEPT};
 use serde_json::{Value, json};
 
-use crate::{Server, body::Body, discovery, kinds::Kind, negotiate, render, request::Query, respond};
+use crate::{
+    Server,
+    body::Body,
+    discovery,
+    kinds::Kind,
+    negotiate, render,
+    request::{Query, ROOT},
+    respond,
+};
 
 pub const VERSION: &str = "v1.36.4+selvedge";
 
@@ -21,6 +29,8 @@ pub async fn answer(
     match path {
         "/healthz" | "/livez" | "/readyz" => Ok(health(server, path, query)),
         "/version" => Ok(json_reply(200, &version())),
+        // They are about all workspaces.
+        "/metrics" if cluster != ROOT => Ok(not_found()),
         "/metrics" => Ok(respond::build(
             200,
             "application/openmetrics-text; version=1.0.0; charset=utf-8",

@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 
 use crate::{Server, body::Body, discovery, kinds::Kind, respond};
 
+/// Workspaces with kinds of their own have documents of their own. Together they take no more than this.
+const MOST: usize = 32 << 20;
+
 #[derive(Default)]
 pub struct Documents {
     /// By workspace, generation of its kinds and name of the document.
@@ -60,6 +63,9 @@ impl Documents {
         let body = Bytes::from(make(&kinds));
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         made.retain(|(c, g, _), _| c != cluster || *g == generation);
+        if made.values().map(Bytes::len).sum::<usize>() > MOST {
+            made.retain(|(c, ..), _| c.is_empty());
+        }
         made.insert(key, body.clone());
         body
     }

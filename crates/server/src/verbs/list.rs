@@ -89,6 +89,9 @@ fn page(call: &Call, selection: &Selection, snapshot: Snapshot, after: &str, lim
 
 /// The collection as it was: undone from the recent history, or read from the store.
 async fn at(call: &Call, revision: Revision, paging: bool) -> Result<Snapshot> {
+    if revision < call.server.workspaces.born(&call.cluster) {
+        return Err(if paging { page_expired() } else { version_expired() });
+    }
     let collection = call.server.cache.collection(&call.kind.collection);
     if let Ok(items) = collection.at(revision) {
         return Ok(Snapshot { items, revision });

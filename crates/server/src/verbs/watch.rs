@@ -22,7 +22,7 @@ use crate::{
     render::{self, EventWriter},
     reply::Reply,
     webhooks::convert,
-    workspaces::wildcard,
+    workspaces::{Stay, wildcard},
 };
 
 /// How many changes are taken from the history at once; how much is sent in one piece.
@@ -56,6 +56,10 @@ pub async fn watch(call: &Call) -> Result<Reply> {
                 .collect();
             (items, snapshot.revision)
         }
+        Start::After(revision) if revision < call.server.workspaces.born(&call.cluster) => {
+            let born = call.server.workspaces.born(&call.cluster);
+            return Err(Status::expired(format!("too old resource version: {revision} ({born})")));
+        }
         Start::After(revision) => (Vec::new(), revision),
         Start::Now => (Vec::new(), call.snapshot().revision),
     };
@@ -69,6 +73,7 @@ pub async fn watch(call: &Call) -> Result<Reply> {
         call_kind: call.kind.clone(),
         across: call.is_across(),
         gate: exports::Gate::of(call, position)?,
+        stay: call.server.workspaces.stay(&call.cluster),
         server: call.server.clone(),
         cache: call.server.cache.clone(),
         collection,
@@ -92,6 +97,7 @@ struct Watcher {
     call_kind: Arc<Kind>,
     /// Over all workspaces, of which objects then say theirs.
     across: bool,
+    stay: Stay,
     server: Arc<crate::Server>,
     /// What the provider of an export may see can change under a watch, which then has to begin anew.
     gate: Option<exports::Gate>,
@@ -147,13 +153,21 @@ impl Watcher {
                             return Some(out.into());
                         }
                     };
+                    let until = self.stay.until();
                     for change in &changes {
                         self.position = change.revision();
+                        if until.is_some_and(|until| self.position > until) {
+                            self.ended = true;
+                            break;
+                        }
                         self.tell(&mut out, change);
                     }
                     if !out.is_empty() {
                         self.last_sent = Instant::now();
                         return Some(out.into());
+                    }
+                    if self.ended {
+                        return None;
                     }
                     if !changes.is_empty() {
                         continue;

@@ -16,7 +16,10 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, PoisonError, RwLock,
-        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed},
+        atomic::{
+            AtomicBool, AtomicI64, AtomicU64,
+            Ordering::{Acquire, Relaxed, Release},
+        },
     },
 };
 
@@ -56,6 +59,9 @@ pub struct Workspaces {
 struct Space {
     path: Box<str>,
     parent: Option<Arc<Space>>,
+    /// When that object was made, and when the last one went.
+    born: AtomicU64,
+    died: AtomicU64,
     /// Of the object that stands for it; 0: there is none, and so no such workspace.
     revision: AtomicU64,
     leaving: AtomicBool,
@@ -93,6 +99,17 @@ impl Workspaces {
     /// It is being deleted with everything inside.
     pub fn is_leaving(&self, path: &str) -> bool {
         self.get(path).is_some_and(|space| space.leaving.load(Relaxed))
+    }
+
+    /// The revision at which a workspace began. What was in another one of that path before is nobody's to see any more.
+    pub fn born(&self, path: &str) -> Revision {
+        self.get(path).map_or(0, |space| space.born.load(Relaxed))
+    }
+
+    /// For those who stay in a workspace for long, as watches do: whether it is still the same one.
+    pub fn stay(&self, path: &str) -> Stay {
+        let space = self.get(path).filter(|_| path != ROOT);
+        Stay(space.map(|space| (space.born.load(Relaxed), space)))
     }
 
     /// How many there are besides `root`.
@@ -151,6 +168,8 @@ impl Workspaces {
         let space = self.space(&path);
         if change.kind == ChangeKind::Deleted {
             space.revision.store(0, Relaxed);
+            space.died.store(object.revision, Relaxed);
+            space.born.store(0, Release);
             space.leaving.store(false, Relaxed);
             self.queue.push(&object.key);
             self.forget_empty(&space);
@@ -161,6 +180,7 @@ impl Workspaces {
         let of_type = format!("{}//{}", text(&["spec", "type", "path"]), text(&["spec", "type", "name"]));
         *space.of_type.write().unwrap_or_else(PoisonError::into_inner) = of_type.into();
         space.leaving.store(leaving, Relaxed);
+        space.born.store(object.created, Relaxed);
         space.revision.store(object.revision, Relaxed);
         if leaving || text(&["status", "phase"]) != lifecycle::READY {
             self.queue.push(&object.key);
@@ -181,6 +201,17 @@ impl Workspaces {
         if space.revision() == 0 && space.objects.load(Relaxed) == 0 {
             self.spaces.write().unwrap_or_else(PoisonError::into_inner).remove(&space.path);
         }
+    }
+}
+
+/// See [`Workspaces::stay`].
+pub struct Stay(Option<(Revision, Arc<Space>)>);
+
+impl Stay {
+    /// If it has ended: what came after this revision is another one's.
+    pub fn until(&self) -> Option<Revision> {
+        let (born, space) = self.0.as_ref()?;
+        (space.born.load(Acquire) != *born).then(|| space.died.load(Relaxed))
     }
 }
 
@@ -237,6 +268,8 @@ pub(crate) mod tests {
         assert!(!all.exists("root:a:b"), "it lies in nothing yet");
         see(WORKSPACES, &a);
         assert!(all.exists("root:a:b") && all.exists("root:a") && all.count() == 2);
+        let (stay, in_root) = (all.stay("root:a:b"), all.stay("root"));
+        assert!(stay.until().is_none() && all.born("root:a:b") == 1 && all.born("root") == 0);
         let objects = |path: &str| all.get(path).map_or(0, |s| s.objects.load(Relaxed));
         assert_eq!(["root", "root:a", "root:a:b"].map(objects), [3, 2, 1]);
         let bytes = |path: &str| all.get(path).map_or(0, |s| s.bytes.load(Relaxed));
@@ -244,7 +277,10 @@ pub(crate) mod tests {
 
         see("core/configmaps", &change(ChangeKind::Deleted, "root:a:b/ns/m", &json!({}), Some(&map)));
         see(WORKSPACES, &change(ChangeKind::Deleted, "root:a//b", &json!({}), Some(&b)));
-        assert!(!all.exists("root:a:b") && all.get("root:a:b").is_none());
+        assert!(!all.exists("root:a:b") && all.get("root:a:b").is_none() && stay.until() == Some(2));
+        see(WORKSPACES, &b);
+        assert!(stay.until() == Some(2) && in_root.until().is_none(), "another one of the same path is another one");
+        see(WORKSPACES, &change(ChangeKind::Deleted, "root:a//b", &json!({}), Some(&b)));
         see(WORKSPACES, &change(ChangeKind::Deleted, "root//a", &json!({}), Some(&a)));
         assert_eq!((all.count(), objects("root"), bytes("root")), (0, 0, 0));
     }
