@@ -5,6 +5,7 @@
 
 mod client;
 mod create;
+mod flood;
 mod list;
 mod mixed;
 mod objects;
@@ -131,6 +132,14 @@ enum Command {
         #[arg(long, default_value = "70:20:5:5")]
         weights: String,
     },
+    /// Gets, creates and whole lists from all --clients at once, without holding back when refused
+    Flood {
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+        /// The clients share so many connections (HTTP/2)
+        #[arg(long, default_value_t = 16)]
+        connections: usize,
+    },
     /// Delete every ConfigMap that kbench made in the namespace
     Clean,
 }
@@ -183,6 +192,7 @@ async fn run(cli: Cli) -> Result<Value> {
             watch::watch(&target, &c, writers, rate, accept, Duration::from_secs(timeout)).await
         }
         Command::Mixed { seconds, objects, weights } => mixed::mixed(&target, &c, seconds, objects, &weights).await,
+        Command::Flood { seconds, connections } => flood::flood(&target, &c, seconds, connections).await,
         Command::Clean => create::clean(&target, &c).await,
     }
 }

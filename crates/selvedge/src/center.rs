@@ -29,8 +29,12 @@ pub async fn start(config: &Config) -> Result<server::Running> {
         shared_store: config.store == StoreKind::Etcd,
         extra_names: config.tls_names.clone(),
         identity: config.identity.options()?,
-        limits: server::Limits::default(),
         plugins: config.plugins()?,
+        limits: server::Limits {
+            reads: config.max_requests_inflight,
+            writes: config.max_mutating_requests_inflight,
+            ..server::Limits::default()
+        },
     };
     let running = server::start(options).await?;
     tokio::spawn(store.follow_key_file());

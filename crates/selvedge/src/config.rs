@@ -57,6 +57,12 @@ pub struct Settings {
     /// Admission plugins to switch off, by upstream's names, separated by commas.
     #[arg(long, env = "SELVEDGE_DISABLE_ADMISSION_PLUGINS", value_delimiter = ',')]
     pub disable_admission_plugins: Vec<String>,
+    /// Requests that only read, worked on at one time; more wait for their turn. [default: 4 for each processor]
+    #[arg(long, env = "SELVEDGE_MAX_REQUESTS_INFLIGHT")]
+    pub max_requests_inflight: Option<usize>,
+    /// The same for requests that write. [default: 16 for each processor]
+    #[arg(long, env = "SELVEDGE_MAX_MUTATING_REQUESTS_INFLIGHT")]
+    pub max_mutating_requests_inflight: Option<usize>,
     /// What is logged: error, warn, info, debug, trace, or per module as in `info,server=debug`.
     #[arg(long, env = "SELVEDGE_LOG")]
     pub log: Option<String>,
@@ -76,11 +82,14 @@ pub struct Config {
     pub identity: IdentityConfig,
     pub enable_admission_plugins: Vec<String>,
     pub disable_admission_plugins: Vec<String>,
+    pub max_requests_inflight: usize,
+    pub max_mutating_requests_inflight: usize,
     pub log: String,
 }
 
 impl Config {
     pub fn for_center() -> Self {
+        let limits = server::Limits::default();
         Self {
             data_dir: ".data/center".into(),
             listen: ([127, 0, 0, 1], 6443).into(),
@@ -94,6 +103,8 @@ impl Config {
             identity: IdentityConfig::default(),
             enable_admission_plugins: Vec::new(),
             disable_admission_plugins: Vec::new(),
+            max_requests_inflight: limits.reads,
+            max_mutating_requests_inflight: limits.writes,
             log: "info".into(),
         }
     }
@@ -138,6 +149,8 @@ impl Config {
         let chosen = |all: Vec<String>| Some(all).filter(|all| !all.is_empty());
         set(&mut self.enable_admission_plugins, chosen(over.enable_admission_plugins));
         set(&mut self.disable_admission_plugins, chosen(over.disable_admission_plugins));
+        set(&mut self.max_requests_inflight, over.max_requests_inflight);
+        set(&mut self.max_mutating_requests_inflight, over.max_mutating_requests_inflight);
         set(&mut self.log, over.log);
     }
 
@@ -157,6 +170,9 @@ impl Config {
         }
         if self.store == StoreKind::Etcd && !self.etcd_prefix.ends_with('/') {
             bail!("the etcd prefix {:?} must end with a slash", self.etcd_prefix);
+        }
+        if self.max_requests_inflight == 0 || self.max_mutating_requests_inflight == 0 {
+            bail!("with no requests in flight nothing would ever be answered: allow at least 1");
         }
         if let Some(odd) = self.encrypt_resources.iter().find(|name| name.is_empty() || name.contains(['/', '*'])) {
             bail!("{odd:?} is no resource to encrypt: write its plural name, as in secrets or widgets.example.com");

@@ -10,6 +10,8 @@ use bytes::Bytes;
 use futures::Stream;
 use http_body::{Frame, SizeHint};
 
+use crate::limits::Seat;
+
 pub type BoxStream = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
 
 pub enum Body {
@@ -24,6 +26,41 @@ impl Body {
 
     pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
         Self::Stream(Box::pin(stream))
+    }
+
+    /// A body that is still to be made is made on this seat.
+    pub fn on(self, seat: Seat) -> Self {
+        match self {
+            Self::Stream(stream) => Self::stream(Seated { stream, seat: Some(seat), rest: false }),
+            made => made,
+        }
+    }
+}
+
+/// A stream that others get a turn between the pieces of, however fast its client reads: one long list must not keep a
+/// thread for itself.
+struct Seated {
+    stream: BoxStream,
+    seat: Option<Seat>,
+    rest: bool,
+}
+
+impl Stream for Seated {
+    type Item = Bytes;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let this = self.get_mut();
+        if std::mem::take(&mut this.rest) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let next = this.stream.as_mut().poll_next(cx);
+        match &next {
+            Poll::Ready(Some(_)) => this.rest = true,
+            Poll::Ready(None) => this.seat = None,
+            Poll::Pending => {}
+        }
+        next
     }
 }
 

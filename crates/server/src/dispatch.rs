@@ -14,6 +14,7 @@ use crate::{
     exports,
     identity::{Peer, User},
     kinds::Kind,
+    limits::{self, Seat},
     negotiate::{self, Accept, Format, Offer},
     nonresource,
     reply::Reply,
@@ -60,23 +61,33 @@ impl Server {
         }
         match path.route {
             Route::Other(other) => {
-                self.admit_path(sender, &path.cluster, &other, &request)?;
+                let _seat = self.admit_path(sender, &path.cluster, &other, &request).await?;
                 nonresource::answer(&self, &path.cluster, &other, &query, request.headers()).await
             }
             Route::Discovery { core, group, version } => {
                 let what = if core { "/api" } else { "/apis" };
-                self.admit_path(sender, &path.cluster, what, &request)?;
+                let _seat = self.admit_path(sender, &path.cluster, what, &request).await?;
                 nonresource::discovery(&self, &path.cluster, core, &group, &version, request.headers())
             }
             Route::Resource(target) => self.resource(path.cluster, target, query, sender, request).await,
         }
     }
 
-    /// May the user behind this request see this path?
-    fn admit_path<B>(&self, sender: User, cluster: &str, path: &str, request: &Request<B>) -> Result<()> {
+    /// May the user behind this request see this path? If so, a seat to be served on.
+    async fn admit_path<B>(
+        &self,
+        sender: User,
+        cluster: &str,
+        path: &str,
+        request: &Request<B>,
+    ) -> Result<Option<Seat>> {
         let attributes = authorize::of_path(request.method(), path);
         let user = self.act_as(sender, request.headers(), cluster, &attributes)?;
-        self.authorize(&user, cluster, &attributes)
+        self.authorize(&user, cluster, &attributes)?;
+        match limits::level_of_path(&user, path) {
+            Some(level) => self.inflight.enter(level, cluster, &user.name, 1).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     async fn resource<B>(
@@ -147,14 +158,19 @@ impl Server {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let Asked { cluster, kind, target, query, user, verb, view } = asked;
-        let _place = self.inflight.enter(!matches!(verb, Verb::Get | Verb::List | Verb::Watch))?;
+        let seat = self.take_seat(&cluster, &user, verb, &kind, &target, &query).await?;
         let offer = match (kind.custom.is_some(), verb) {
             (false, Verb::Watch) => Offer::Watch,
             (true, Verb::Watch) => Offer::CustomWatch,
             (false, _) => Offer::Objects,
             (true, _) => Offer::CustomObjects,
         };
-        let body = self.read_body(body, verb).await?;
+        let body = tokio::select! {
+            biased;
+            body = self.read_body(body, verb) => body?,
+            // Others wait for the seat, and this client is slow: it keeps neither seat nor memory.
+            () = seat.lost() => return Err(Status::too_many_requests("the body came too slowly for a busy server", 1)),
+        };
         let header = parts.headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
         let header = header.as_str();
         let accept = negotiate::accept(header, offer);
@@ -182,10 +198,33 @@ impl Server {
             Ok(reply) => convert::reply(&call, reply).await,
             refused => refused,
         };
-        Ok(match answer {
+        let response = match answer {
             Ok(reply) => respond::reply(&call, reply),
             Err(status) => respond::call_failure(&call, &status),
-        })
+        };
+        // A list is made while it is read, and that is most of the work. A watch only begins here.
+        Ok(if verb == Verb::List { response.map(|body| body.on(seat)) } else { response })
+    }
+
+    async fn take_seat(
+        &self,
+        cluster: &str,
+        user: &User,
+        verb: Verb,
+        kind: &Kind,
+        target: &Target,
+        query: &Query,
+    ) -> Result<Seat> {
+        let level = limits::level(user, cluster, verb, target);
+        let width = limits::width(verb, kind, query, |kind| {
+            let prefix = match (cluster, target.namespace.as_str()) {
+                ("*", _) => String::new(),
+                (cluster, "") => format!("{cluster}/"),
+                (cluster, namespace) => format!("{cluster}/{namespace}/"),
+            };
+            self.cache.snapshot(&kind.collection).items.range(&prefix, "").take(limits::ENOUGH).count()
+        });
+        self.inflight.enter(level, cluster, &user.name, width).await
     }
 
     /// Bodies are read whole, within limits of size and time.

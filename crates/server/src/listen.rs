@@ -90,6 +90,9 @@ pub async fn start(options: Options) -> Result<Running, Error> {
         shared_store: options.shared_store,
         limits: options.limits,
     });
+    let spaces = server.workspaces.clone();
+    let requests = move |workspace: &str| spaces.limits(workspace).requests;
+    server.inflight.set_limit_of(Box::new(move |workspace| requests(workspace).and_then(|n| n.try_into().ok())));
     let fresh = server.cache.revision() == 0;
     controllers::prepare(&server, crate::request::ROOT).await.map_err(Error::Prepare)?;
     if fresh {

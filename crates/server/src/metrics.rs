@@ -83,6 +83,7 @@ impl Metrics {
             "# HELP selvedge_revision The newest revision that readers see.\n# TYPE selvedge_revision gauge\nselvedge_revision {}",
             server.cache.revision()
         );
+        server.inflight.text(&mut out);
         out.push_str("# EOF\n");
         out.into_bytes()
     }

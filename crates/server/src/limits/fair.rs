@@ -1,0 +1,321 @@
+//! Who gets the next seat: a state machine without I/O.
+//!
+//! There are so many seats. Whoever comes when there is room sits down; else it waits in its user's queue, and a seat that
+//! becomes free goes to the workspace that holds the fewest, in it to the user who holds the fewest, and among equals to
+//! whoever was served longest ago. So those who want much share what those who want little leave, whatever their requests
+//! cost and however long they take; no seat is empty while somebody fits into it.
+//!
+//! Seats are lent for a time. A request that takes longer (its client reads slowly, a webhook does not answer) goes on, but
+//! its seat is given to another if somebody waits for one. It still counts for its workspace, which is served later for it,
+//! so nobody can sit everybody else out.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// How much a level takes on.
+#[derive(Clone, Debug)]
+pub struct Room {
+    pub seats: usize,
+    /// Requests that wait, of all together and of one user.
+    pub waiting: usize,
+    pub waiting_of_one: usize,
+    /// How long a seat is lent while others wait.
+    pub lent: Duration,
+}
+
+/// Seats that were given on while their requests went on, as a multiple of all seats: even these are bounded.
+const OVERDRAWN: usize = 3;
+
+pub type Id = u64;
+
+/// `W` is what is needed to wake who waits.
+pub struct Fair<W> {
+    room: Room,
+    /// Seats taken; those that were given on are not among them.
+    taken: usize,
+    overdrawn: usize,
+    waiting: usize,
+    /// Counts grants: who was served when.
+    turn: u64,
+    next: Id,
+    workspaces: HashMap<Arc<str>, Workspace<W>>,
+    places: HashMap<Id, Place>,
+    /// No seat is due before this.
+    due: Option<Instant>,
+}
+
+struct Workspace<W> {
+    held: usize,
+    limit: Option<usize>,
+    waiting: usize,
+    turn: u64,
+    users: HashMap<Arc<str>, User<W>>,
+}
+
+struct User<W> {
+    held: usize,
+    turn: u64,
+    queue: VecDeque<Waiter<W>>,
+}
+
+struct Waiter<W> {
+    id: Id,
+    width: usize,
+    wake: W,
+}
+
+/// What a request that is here has.
+struct Place {
+    workspace: Arc<str>,
+    user: Arc<str>,
+    width: usize,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Waiting,
+    Seated(Instant),
+    /// Its seat was given on.
+    Overdrawn,
+}
+
+/// One that wants in.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    pub workspace: &'a str,
+    pub user: &'a str,
+    /// Seats that it takes.
+    pub width: usize,
+    /// What the workspace may hold at most.
+    pub limit: Option<usize>,
+}
+
+/// There is no room to wait either.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Full {
+    /// How many of the same workspace wait.
+    pub ahead: usize,
+}
+
+impl<W> Fair<W> {
+    pub fn new(room: Room) -> Self {
+        Self {
+            room,
+            taken: 0,
+            overdrawn: 0,
+            waiting: 0,
+            turn: 0,
+            next: 0,
+            workspaces: HashMap::new(),
+            places: HashMap::new(),
+            due: None,
+        }
+    }
+
+    pub fn taken(&self) -> usize {
+        self.taken
+    }
+
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// A seat at once, if there is one and nobody else has a right to it.
+    pub fn sit(&mut self, request: Request<'_>, now: Instant) -> Option<Id> {
+        let width = self.width(request.width);
+        let held = self.workspaces.get(request.workspace).map_or(0, |workspace| workspace.held);
+        let fits = self.taken + width <= self.room.seats && held < request.limit.unwrap_or(usize::MAX);
+        if !fits || self.next_up().is_some() {
+            return None;
+        }
+        let id = self.enter(request, width);
+        self.seat(id, now);
+        Some(id)
+    }
+
+    /// A place in the queue. Where all places are taken, whoever waits with the most others gives way; it is answered here.
+    pub fn wait(&mut self, request: Request<'_>, wake: W) -> Result<(Id, Option<W>), Full> {
+        let width = self.width(request.width);
+        let workspace = self.workspaces.get(request.workspace);
+        let ahead = workspace.map_or(0, |workspace| workspace.waiting);
+        let own = workspace.and_then(|w| w.users.get(request.user)).map_or(0, |user| user.queue.len());
+        if own >= self.room.waiting_of_one {
+            return Err(Full { ahead });
+        }
+        let mut gone = None;
+        if self.waiting >= self.room.waiting {
+            gone = self.give_way(ahead);
+            if gone.is_none() {
+                return Err(Full { ahead });
+            }
+        }
+        let id = self.enter(request, width);
+        if let Some(workspace) = self.workspaces.get_mut(request.workspace) {
+            workspace.waiting += 1;
+            if let Some(user) = workspace.users.get_mut(request.user) {
+                user.queue.push_back(Waiter { id, width, wake });
+            }
+        }
+        self.waiting += 1;
+        Ok((id, gone))
+    }
+
+    /// A request has ended, or does not want to wait any longer. Answers whom to wake.
+    pub fn leave(&mut self, id: Id, now: Instant) -> Vec<W> {
+        let Some(place) = self.places.remove(&id) else { return Vec::new() };
+        let Some(workspace) = self.workspaces.get_mut(&place.workspace) else { return Vec::new() };
+        let Some(user) = workspace.users.get_mut(&place.user) else { return Vec::new() };
+        match place.state {
+            State::Waiting => {
+                user.queue.retain(|waiter| waiter.id != id);
+                workspace.waiting -= 1;
+                self.waiting -= 1;
+            }
+            State::Seated(_) | State::Overdrawn => {
+                user.held -= place.width;
+                workspace.held -= place.width;
+                match place.state {
+                    State::Overdrawn => self.overdrawn -= place.width,
+                    _ => self.taken -= place.width,
+                }
+            }
+        }
+        if user.held == 0 && user.queue.is_empty() {
+            workspace.users.remove(&place.user);
+        }
+        if workspace.users.is_empty() {
+            self.workspaces.remove(&place.workspace);
+        }
+        self.serve(now)
+    }
+
+    /// Gives seats on that were lent for too long, if somebody waits. Answers whom to wake.
+    pub fn reclaim(&mut self, now: Instant) -> Vec<W> {
+        if self.waiting == 0 || self.due.is_none_or(|due| now < due) {
+            return Vec::new();
+        }
+        let mut next = None;
+        for place in self.places.values_mut() {
+            let State::Seated(due) = place.state else { continue };
+            if due <= now && self.overdrawn + place.width <= OVERDRAWN * self.room.seats {
+                place.state = State::Overdrawn;
+                self.taken -= place.width;
+                self.overdrawn += place.width;
+            } else {
+                next = Some(next.map_or(due, |next: Instant| next.min(due)));
+            }
+        }
+        self.due = next.map(|next| next.max(now + self.room.lent / 8));
+        self.serve(now)
+    }
+
+    /// This request sits on a seat of its own.
+    pub fn is_seated(&self, id: Id) -> bool {
+        self.places.get(&id).is_some_and(|place| matches!(place.state, State::Seated(_)))
+    }
+
+    fn width(&self, width: usize) -> usize {
+        width.clamp(1, self.room.seats.max(1))
+    }
+
+    fn enter(&mut self, request: Request<'_>, width: usize) -> Id {
+        let name = match self.workspaces.get_key_value(request.workspace) {
+            Some((name, _)) => name.clone(),
+            None => request.workspace.into(),
+        };
+        // A newcomer's turn is now: having been away earns nothing.
+        let turn = self.turn;
+        let workspace = self.workspaces.entry(name.clone()).or_insert_with(|| Workspace {
+            held: 0,
+            limit: None,
+            waiting: 0,
+            turn,
+            users: HashMap::new(),
+        });
+        workspace.limit = request.limit;
+        let user = match workspace.users.get_key_value(request.user) {
+            Some((user, _)) => user.clone(),
+            None => {
+                let user: Arc<str> = request.user.into();
+                workspace.users.insert(user.clone(), User { held: 0, turn, queue: VecDeque::new() });
+                user
+            }
+        };
+        self.next += 1;
+        self.places.insert(self.next, Place { workspace: name, user, width, state: State::Waiting });
+        self.next
+    }
+
+    /// Marks the place as seated. If it waited, the caller has taken it out of its queue.
+    fn seat(&mut self, id: Id, now: Instant) {
+        let Some(place) = self.places.get_mut(&id) else { return };
+        let due = now + self.room.lent;
+        place.state = State::Seated(due);
+        self.due.get_or_insert(due);
+        self.taken += place.width;
+        self.turn += 1;
+        let Some(workspace) = self.workspaces.get_mut(&place.workspace) else { return };
+        workspace.held += place.width;
+        workspace.turn = self.turn;
+        let Some(user) = workspace.users.get_mut(&place.user) else { return };
+        user.held += place.width;
+        user.turn = self.turn;
+    }
+
+    /// Whose turn it is among those who wait.
+    fn next_up(&self) -> Option<(&Arc<str>, &Arc<str>)> {
+        if self.waiting == 0 {
+            return None;
+        }
+        let most = |limit: Option<usize>| limit.unwrap_or(usize::MAX).min(OVERDRAWN * self.room.seats);
+        let may = self.workspaces.iter().filter(|(_, w)| w.waiting > 0 && w.held < most(w.limit));
+        let (name, workspace) = may.min_by_key(|(_, w)| (w.held, w.turn))?;
+        let waiting = workspace.users.iter().filter(|(_, user)| !user.queue.is_empty());
+        let (user, _) = waiting.min_by_key(|(_, user)| (user.held, user.turn))?;
+        Some((name, user))
+    }
+
+    /// Gives out what is free. One that needs more than is free keeps the others back until it fits.
+    fn serve(&mut self, now: Instant) -> Vec<W> {
+        let mut woken = Vec::new();
+        while let Some((name, user)) = self.next_up() {
+            let (name, user) = (name.clone(), user.clone());
+            let (taken, seats) = (self.taken, self.room.seats);
+            let Some(workspace) = self.workspaces.get_mut(&name) else { break };
+            let Some(user) = workspace.users.get_mut(&user) else { break };
+            let fits = |waiter: &mut Waiter<W>| taken + waiter.width <= seats;
+            let Some(waiter) = user.queue.pop_front_if(fits) else { break };
+            workspace.waiting -= 1;
+            self.waiting -= 1;
+            self.seat(waiter.id, now);
+            woken.push(waiter.wake);
+        }
+        woken
+    }
+
+    /// The last one in the longest queue goes, if its workspace has more waiting than the newcomer's.
+    fn give_way(&mut self, ahead: usize) -> Option<W> {
+        let (name, workspace) = self.workspaces.iter_mut().max_by_key(|(_, workspace)| workspace.waiting)?;
+        if workspace.waiting <= ahead + 1 {
+            return None;
+        }
+        let (user_name, user) = workspace.users.iter_mut().max_by_key(|(_, user)| user.queue.len())?;
+        let waiter = user.queue.pop_back()?;
+        workspace.waiting -= 1;
+        self.waiting -= 1;
+        self.places.remove(&waiter.id);
+        if user.held == 0 && user.queue.is_empty() {
+            let user_name = user_name.clone();
+            workspace.users.remove(&user_name);
+        }
+        if workspace.users.is_empty() {
+            let name = name.clone();
+            self.workspaces.remove(&name);
+        }
+        Some(waiter.wake)
+    }
+}

@@ -1,0 +1,253 @@
+//! Limits: what one client may send, and how much work is taken on at once, shared fairly.
+//!
+//! A request takes a seat before its body is read and before anything is done for it. `fair` decides who gets one; here are
+//! only the lock around it, the waiting, and the time.
+
+mod fair;
+mod flow;
+#[cfg(test)]
+mod laws;
+
+use std::{
+    fmt::Write,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use api::status::{Result, Status};
+use tokio::sync::oneshot;
+
+use fair::{Fair, Id, Request, Room};
+pub use flow::{ENOUGH, Level, level, level_of_path, width};
+
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Bytes of a request body.
+    pub body: usize,
+    /// Seats for requests that only read, for those that write, and for the system's own. Watches leave theirs once they
+    /// run. More than the processors can work on at once would only be queued where nobody sees to fairness.
+    pub reads: usize,
+    pub writes: usize,
+    pub system: usize,
+    /// How long a request may wait for a seat, and how many may.
+    pub patience: Duration,
+    pub waiting: usize,
+    /// A request must have arrived whole within this time.
+    pub arrival: Duration,
+    pub connections: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        Self {
+            body: 3 << 20,
+            reads: 16 * cores.max(2),
+            // Writes wait for the disk, and the more of them do, the more share a sync.
+            writes: 32 * cores.max(2),
+            system: 64 * cores.max(2),
+            patience: Duration::from_secs(3),
+            waiting: 4096,
+            arrival: Duration::from_secs(30),
+            connections: 20_000,
+        }
+    }
+}
+
+/// How long a seat is lent while others wait for one.
+const LENT: Duration = Duration::from_secs(1);
+/// How often those who wait look whether a seat has been lent for too long.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What a workspace may have in flight at most, if anything says so.
+pub type LimitOf = Box<dyn Fn(&str) -> Option<usize> + Send + Sync>;
+
+pub struct Inflight {
+    levels: [Arc<Seats>; 3],
+    patience: Duration,
+    limit_of: OnceLock<LimitOf>,
+}
+
+struct Seats {
+    name: &'static str,
+    fair: Mutex<Fair<oneshot::Sender<bool>>>,
+    refused: AtomicU64,
+}
+
+/// A request's right to be worked on. Dropping it gives it back.
+pub struct Seat {
+    seats: Arc<Seats>,
+    id: Id,
+}
+
+impl Inflight {
+    pub fn new(limits: &Limits) -> Self {
+        let seats = |name, seats: usize| {
+            let waiting_of_one = (limits.waiting / 8).max(1);
+            let room = Room { seats, waiting: limits.waiting, waiting_of_one, lent: LENT };
+            Arc::new(Seats { name, fair: Mutex::new(Fair::new(room)), refused: AtomicU64::new(0) })
+        };
+        Self {
+            levels: [seats("read", limits.reads), seats("write", limits.writes), seats("system", limits.system)],
+            patience: limits.patience,
+            limit_of: OnceLock::new(),
+        }
+    }
+
+    /// Says where the limits of workspaces come from. Only the first to say so is heard.
+    pub fn set_limit_of(&self, limit_of: LimitOf) {
+        let _ = self.limit_of.set(limit_of);
+    }
+
+    /// A seat for one request: at once if there is room, else in its turn, else not at all.
+    pub async fn enter(&self, level: Level, workspace: &str, user: &str, width: usize) -> Result<Seat> {
+        let seats = match level {
+            Level::Read => &self.levels[0],
+            Level::Write => &self.levels[1],
+            Level::System => &self.levels[2],
+        };
+        let limit = self.limit_of.get().and_then(|limit_of| limit_of(workspace));
+        let request = Request { workspace, user, width, limit };
+        let begun = Instant::now();
+        let (place, mut woken) = {
+            let mut fair = seats.lock();
+            if let Some(id) = fair.sit(request, begun) {
+                return Ok(Seat { seats: seats.clone(), id });
+            }
+            let (wake, woken) = oneshot::channel();
+            let (id, gone) = fair.wait(request, wake).map_err(|full| seats.refuse(1 + full.ahead / 1000))?;
+            drop(fair);
+            if let Some(gone) = gone {
+                let _ = gone.send(false);
+            }
+            (Seat { seats: seats.clone(), id }, woken)
+        };
+        loop {
+            let left = self.patience.saturating_sub(begun.elapsed());
+            match tokio::time::timeout(left.min(LOOK), &mut woken).await {
+                Ok(Ok(true)) => return Ok(place),
+                // It had to give way.
+                Ok(_) => return Err(seats.refuse(1)),
+                Err(_) if left.is_zero() => return Err(seats.refuse(2)),
+                Err(_) => seats.wake(|fair| fair.reclaim(Instant::now())),
+            }
+        }
+    }
+
+    /// For `/metrics`, under upstream's names.
+    pub fn text(&self, out: &mut String) {
+        let mut family = |name: &str, kind: &str, help: &str, value: &dyn Fn(&Seats) -> u64| {
+            let _ =
+                writeln!(out, "# HELP apiserver_flowcontrol_{name} {help}\n# TYPE apiserver_flowcontrol_{name} {kind}");
+            let total = if kind == "counter" { "_total" } else { "" };
+            for seats in &self.levels {
+                let (level, value) = (seats.name, value(seats));
+                let _ = writeln!(out, "apiserver_flowcontrol_{name}{total}{{priority_level=\"{level}\"}} {value}");
+            }
+        };
+        let seated = |seats: &Seats| seats.lock().taken() as u64;
+        let waiting = |seats: &Seats| seats.lock().waiting() as u64;
+        let refused = |seats: &Seats| seats.refused.load(Relaxed);
+        family("current_executing_seats", "gauge", "Seats taken by requests.", &seated);
+        family("current_inqueue_requests", "gauge", "Requests that wait for a seat.", &waiting);
+        family("rejected_requests", "counter", "Requests refused because there was no seat in time.", &refused);
+    }
+}
+
+impl Seats {
+    fn lock(&self) -> MutexGuard<'_, Fair<oneshot::Sender<bool>>> {
+        self.fair.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self, change: impl FnOnce(&mut Fair<oneshot::Sender<bool>>) -> Vec<oneshot::Sender<bool>>) {
+        let woken = change(&mut self.lock());
+        for wake in woken {
+            // One that is gone gives its place back itself.
+            let _ = wake.send(true);
+        }
+    }
+
+    fn refuse(&self, seconds: usize) -> Status {
+        self.refused.fetch_add(1, Relaxed);
+        Status::too_many_requests("Too many requests, please try again later.", seconds.min(10) as u32)
+    }
+}
+
+impl Seat {
+    /// Resolves when the seat was lent for too long and had to be given on.
+    pub async fn lost(&self) {
+        loop {
+            tokio::time::sleep(LENT).await;
+            if !self.seats.lock().is_seated(self.id) {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.seats.wake(|fair| fair.leave(self.id, Instant::now()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn small(reads: usize, patience: Duration) -> Inflight {
+        Inflight::new(&Limits { reads, waiting: 80, patience, ..Limits::default() })
+    }
+
+    #[tokio::test]
+    async fn waits_its_turn_and_gives_up_in_time() {
+        let inflight = Arc::new(small(1, Duration::from_millis(300)));
+        let first = inflight.enter(Level::Read, "a", "u", 1).await.unwrap();
+        let refused = inflight.enter(Level::Read, "b", "u", 1).await.map(|_| ()).unwrap_err();
+        assert_eq!((refused.code, &*refused.reason), (429, "TooManyRequests"));
+        assert!(inflight.enter(Level::Write, "b", "u", 1).await.is_ok(), "another level is not concerned");
+        let waiting = tokio::spawn({
+            let inflight = inflight.clone();
+            async move { inflight.enter(Level::Read, "b", "u", 1).await.map(|_| ()) }
+        });
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        drop(first);
+        waiting.await.unwrap().unwrap();
+        assert!(inflight.enter(Level::Read, "c", "u", 1).await.is_ok(), "everything was given back");
+    }
+
+    #[tokio::test]
+    async fn one_that_goes_away_while_waiting_leaves_nothing_behind() {
+        let inflight = small(1, Duration::from_secs(5));
+        let first = inflight.enter(Level::Read, "a", "u", 1).await.unwrap();
+        let gone = tokio::time::timeout(Duration::from_millis(10), inflight.enter(Level::Read, "b", "u", 1)).await;
+        assert!(gone.is_err());
+        assert_eq!(inflight.levels[0].lock().waiting(), 0);
+        drop(first);
+        assert_eq!(inflight.levels[0].lock().taken(), 0);
+    }
+
+    #[tokio::test]
+    async fn limits_of_workspaces_are_asked_for() {
+        let inflight = small(8, Duration::from_millis(50));
+        inflight.set_limit_of(Box::new(|workspace| (workspace == "small").then_some(1)));
+        let _first = inflight.enter(Level::Read, "small", "u", 1).await.unwrap();
+        assert!(inflight.enter(Level::Read, "small", "u", 1).await.is_err());
+        assert!(inflight.enter(Level::Read, "large", "u", 1).await.is_ok());
+    }
+
+    /// Not a benchmark, but it notices if taking a seat began to cost something: a request takes some 50 µs.
+    #[tokio::test]
+    async fn an_idle_server_pays_next_to_nothing() {
+        let inflight = small(64, Duration::from_secs(1));
+        let begun = Instant::now();
+        for _ in 0..10_000 {
+            drop(inflight.enter(Level::Read, "root:org:team", "system:serviceaccount:default:worker", 1).await);
+        }
+        let each = begun.elapsed() / 10_000;
+        assert!(each < Duration::from_micros(20), "{each:?}, even without optimising");
+    }
+}
