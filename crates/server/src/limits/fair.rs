@@ -5,6 +5,9 @@
 //! whoever was served longest ago. So those who want much share what those who want little leave, whatever their requests
 //! cost and however long they take; no seat is empty while somebody fits into it.
 //!
+//! A workspace that holds none need not wait for one while there are spare seats beside the others, which are for this
+//! only: so a quiet tenant is not made to wait for what a loud one has begun.
+//!
 //! Seats are lent for a time. A request that takes longer (its client reads slowly, a webhook does not answer) goes on, but
 //! its seat is given to another if somebody waits for one. It still counts for its workspace, which is served later for it,
 //! so nobody can sit everybody else out.
@@ -27,7 +30,9 @@ pub struct Room {
 }
 
 /// Seats that were given on while their requests went on, as a multiple of all seats: even these are bounded.
-const OVERDRAWN: usize = 3;
+pub const OVERDRAWN: usize = 8;
+/// No request takes more than this part of the seats: it would have to wait for all the others, and they for it.
+const WIDEST: usize = 4;
 
 pub type Id = u64;
 
@@ -36,6 +41,8 @@ pub struct Fair<W> {
     room: Room,
     /// Seats taken; those that were given on are not among them.
     taken: usize,
+    /// Spare seats taken; there are as many as others.
+    spare: usize,
     overdrawn: usize,
     waiting: usize,
     /// Counts grants: who was served when.
@@ -78,7 +85,10 @@ struct Place {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Waiting,
-    Seated(Instant),
+    Seated {
+        until: Instant,
+        spare: bool,
+    },
     /// Its seat was given on.
     Overdrawn,
 }
@@ -106,6 +116,7 @@ impl<W> Fair<W> {
         Self {
             room,
             taken: 0,
+            spare: 0,
             overdrawn: 0,
             waiting: 0,
             turn: 0,
@@ -117,7 +128,7 @@ impl<W> Fair<W> {
     }
 
     pub fn taken(&self) -> usize {
-        self.taken
+        self.taken + self.spare
     }
 
     pub fn waiting(&self) -> usize {
@@ -128,12 +139,13 @@ impl<W> Fair<W> {
     pub fn sit(&mut self, request: Request<'_>, now: Instant) -> Option<Id> {
         let width = self.width(request.width);
         let held = self.workspaces.get(request.workspace).map_or(0, |workspace| workspace.held);
-        let fits = self.taken + width <= self.room.seats && held < request.limit.unwrap_or(usize::MAX);
-        if !fits || self.next_up().is_some() {
+        let free = self.taken + width <= self.room.seats && self.next_up().is_none();
+        let spare = !free && held == 0 && self.spare + width <= self.room.seats;
+        if !(free || spare) || held >= request.limit.unwrap_or(usize::MAX) {
             return None;
         }
         let id = self.enter(request, width);
-        self.seat(id, now);
+        self.seat(id, now, spare);
         Some(id)
     }
 
@@ -175,11 +187,12 @@ impl<W> Fair<W> {
                 workspace.waiting -= 1;
                 self.waiting -= 1;
             }
-            State::Seated(_) | State::Overdrawn => {
+            State::Seated { .. } | State::Overdrawn => {
                 user.held -= place.width;
                 workspace.held -= place.width;
                 match place.state {
                     State::Overdrawn => self.overdrawn -= place.width,
+                    State::Seated { spare: true, .. } => self.spare -= place.width,
                     _ => self.taken -= place.width,
                 }
             }
@@ -200,13 +213,14 @@ impl<W> Fair<W> {
         }
         let mut next = None;
         for place in self.places.values_mut() {
-            let State::Seated(due) = place.state else { continue };
-            if due <= now && self.overdrawn + place.width <= OVERDRAWN * self.room.seats {
+            let State::Seated { until, spare } = place.state else { continue };
+            if until <= now && self.overdrawn + place.width <= OVERDRAWN * self.room.seats {
                 place.state = State::Overdrawn;
-                self.taken -= place.width;
+                let pool = if spare { &mut self.spare } else { &mut self.taken };
+                *pool -= place.width;
                 self.overdrawn += place.width;
             } else {
-                next = Some(next.map_or(due, |next: Instant| next.min(due)));
+                next = Some(next.map_or(until, |next: Instant| next.min(until)));
             }
         }
         self.due = next.map(|next| next.max(now + self.room.lent / 8));
@@ -215,11 +229,11 @@ impl<W> Fair<W> {
 
     /// This request sits on a seat of its own.
     pub fn is_seated(&self, id: Id) -> bool {
-        self.places.get(&id).is_some_and(|place| matches!(place.state, State::Seated(_)))
+        self.places.get(&id).is_some_and(|place| matches!(place.state, State::Seated { .. }))
     }
 
     fn width(&self, width: usize) -> usize {
-        width.clamp(1, self.room.seats.max(1))
+        width.clamp(1, (self.room.seats / WIDEST).max(1))
     }
 
     fn enter(&mut self, request: Request<'_>, width: usize) -> Id {
@@ -251,12 +265,13 @@ impl<W> Fair<W> {
     }
 
     /// Marks the place as seated. If it waited, the caller has taken it out of its queue.
-    fn seat(&mut self, id: Id, now: Instant) {
+    fn seat(&mut self, id: Id, now: Instant, spare: bool) {
         let Some(place) = self.places.get_mut(&id) else { return };
-        let due = now + self.room.lent;
-        place.state = State::Seated(due);
-        self.due.get_or_insert(due);
-        self.taken += place.width;
+        let until = now + self.room.lent;
+        place.state = State::Seated { until, spare };
+        self.due.get_or_insert(until);
+        let pool = if spare { &mut self.spare } else { &mut self.taken };
+        *pool += place.width;
         self.turn += 1;
         let Some(workspace) = self.workspaces.get_mut(&place.workspace) else { return };
         workspace.held += place.width;
@@ -284,14 +299,16 @@ impl<W> Fair<W> {
         let mut woken = Vec::new();
         while let Some((name, user)) = self.next_up() {
             let (name, user) = (name.clone(), user.clone());
-            let (taken, seats) = (self.taken, self.room.seats);
+            let (taken, spare, seats) = (self.taken, self.spare, self.room.seats);
             let Some(workspace) = self.workspaces.get_mut(&name) else { break };
             let Some(user) = workspace.users.get_mut(&user) else { break };
-            let fits = |waiter: &mut Waiter<W>| taken + waiter.width <= seats;
+            let free = |waiter: &Waiter<W>| taken + waiter.width <= seats;
+            let fits = |w: &mut Waiter<W>| free(w) || (workspace.held == 0 && spare + w.width <= seats);
             let Some(waiter) = user.queue.pop_front_if(fits) else { break };
+            let spare = !free(&waiter);
             workspace.waiting -= 1;
             self.waiting -= 1;
-            self.seat(waiter.id, now);
+            self.seat(waiter.id, now, spare);
             woken.push(waiter.wake);
         }
         woken

@@ -12,13 +12,16 @@ use std::{
     fmt::Write,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{AcqRel, Relaxed, Release},
+        },
     },
     time::{Duration, Instant},
 };
 
 use api::status::{Result, Status};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use fair::{Fair, Id, Request, Room};
 pub use flow::{ENOUGH, Level, level, level_of_path, width};
@@ -45,12 +48,12 @@ impl Default for Limits {
         let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         Self {
             body: 3 << 20,
-            reads: 16 * cores.max(2),
+            reads: 4 * cores.max(2),
             // Writes wait for the disk, and the more of them do, the more share a sync.
-            writes: 32 * cores.max(2),
-            system: 64 * cores.max(2),
+            writes: 16 * cores.max(2),
+            system: 32 * cores.max(2),
             patience: Duration::from_secs(3),
-            waiting: 4096,
+            waiting: 2048,
             arrival: Duration::from_secs(30),
             connections: 20_000,
         }
@@ -58,9 +61,12 @@ impl Default for Limits {
 }
 
 /// How long a seat is lent while others wait for one.
-const LENT: Duration = Duration::from_secs(1);
-/// How often those who wait look whether a seat has been lent for too long.
-const LOOK: Duration = Duration::from_millis(200);
+const LENT: Duration = Duration::from_millis(300);
+/// How often it is looked whether a seat has been lent for too long.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How long a refusal is kept back.
+const HELD_BACK: Duration = Duration::from_secs(1);
 
 /// What a workspace may have in flight at most, if anything says so.
 pub type LimitOf = Box<dyn Fn(&str) -> Option<usize> + Send + Sync>;
@@ -69,12 +75,15 @@ pub struct Inflight {
     levels: [Arc<Seats>; 3],
     patience: Duration,
     limit_of: OnceLock<LimitOf>,
+    /// Room for those who are refused, but not yet told so.
+    held_back: Semaphore,
 }
 
 struct Seats {
     name: &'static str,
     fair: Mutex<Fair<oneshot::Sender<bool>>>,
     refused: AtomicU64,
+    tended: AtomicBool,
 }
 
 /// A request's right to be worked on. Dropping it gives it back.
@@ -86,14 +95,20 @@ pub struct Seat {
 impl Inflight {
     pub fn new(limits: &Limits) -> Self {
         let seats = |name, seats: usize| {
-            let waiting_of_one = (limits.waiting / 8).max(1);
+            let waiting_of_one = (limits.waiting / 2).max(1);
             let room = Room { seats, waiting: limits.waiting, waiting_of_one, lent: LENT };
-            Arc::new(Seats { name, fair: Mutex::new(Fair::new(room)), refused: AtomicU64::new(0) })
+            Arc::new(Seats {
+                name,
+                fair: Mutex::new(Fair::new(room)),
+                refused: AtomicU64::new(0),
+                tended: AtomicBool::new(false),
+            })
         };
         Self {
             levels: [seats("read", limits.reads), seats("write", limits.writes), seats("system", limits.system)],
             patience: limits.patience,
             limit_of: OnceLock::new(),
+            held_back: Semaphore::new(limits.waiting),
         }
     }
 
@@ -112,28 +127,38 @@ impl Inflight {
         let limit = self.limit_of.get().and_then(|limit_of| limit_of(workspace));
         let request = Request { workspace, user, width, limit };
         let begun = Instant::now();
-        let (place, mut woken) = {
+        let waiting = {
             let mut fair = seats.lock();
             if let Some(id) = fair.sit(request, begun) {
                 return Ok(Seat { seats: seats.clone(), id });
             }
             let (wake, woken) = oneshot::channel();
-            let (id, gone) = fair.wait(request, wake).map_err(|full| seats.refuse(1 + full.ahead / 1000))?;
-            drop(fair);
-            if let Some(gone) = gone {
-                let _ = gone.send(false);
-            }
-            (Seat { seats: seats.clone(), id }, woken)
+            fair.wait(request, wake).map(|(id, gone)| (Seat { seats: seats.clone(), id }, gone, woken))
         };
-        loop {
-            let left = self.patience.saturating_sub(begun.elapsed());
-            match tokio::time::timeout(left.min(LOOK), &mut woken).await {
-                Ok(Ok(true)) => return Ok(place),
-                // It had to give way.
-                Ok(_) => return Err(seats.refuse(1)),
-                Err(_) if left.is_zero() => return Err(seats.refuse(2)),
-                Err(_) => seats.wake(|fair| fair.reclaim(Instant::now())),
+        let (place, gone, woken) = match waiting {
+            Ok(waiting) => waiting,
+            Err(full) => {
+                self.hold_back().await;
+                return Err(seats.refuse(1 + full.ahead / 1000));
             }
+        };
+        if let Some(gone) = gone {
+            let _ = gone.send(false);
+        }
+        seats.tend();
+        let left = self.patience.saturating_sub(begun.elapsed());
+        match tokio::time::timeout(left, woken).await {
+            Ok(Ok(true)) => Ok(place),
+            // It had to give way.
+            Ok(_) => Err(seats.refuse(1)),
+            Err(_) => Err(seats.refuse(2)),
+        }
+    }
+
+    /// Refusing costs little, but clients that come again at once would make it cost everything: they are answered later.
+    async fn hold_back(&self) {
+        if let Ok(_place) = self.held_back.try_acquire() {
+            tokio::time::sleep(HELD_BACK).await;
         }
     }
 
@@ -170,6 +195,27 @@ impl Seats {
         }
     }
 
+    /// Sees to it that seats are given on in time, as long as somebody waits: one task for all who do.
+    fn tend(self: &Arc<Self>) {
+        if self.tended.swap(true, AcqRel) {
+            return;
+        }
+        let seats = self.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(LOOK).await;
+                seats.wake(|fair| fair.reclaim(Instant::now()));
+                if seats.lock().waiting() == 0 {
+                    seats.tended.store(false, Release);
+                    // Who came in between has found it tended.
+                    if seats.lock().waiting() == 0 || seats.tended.swap(true, AcqRel) {
+                        return;
+                    }
+                }
+            }
+        });
+    }
+
     fn refuse(&self, seconds: usize) -> Status {
         self.refused.fetch_add(1, Relaxed);
         Status::too_many_requests("Too many requests, please try again later.", seconds.min(10) as u32)
@@ -204,14 +250,15 @@ mod tests {
 
     #[tokio::test]
     async fn waits_its_turn_and_gives_up_in_time() {
-        let inflight = Arc::new(small(1, Duration::from_millis(300)));
+        let inflight = Arc::new(small(1, Duration::from_millis(200)));
         let first = inflight.enter(Level::Read, "a", "u", 1).await.unwrap();
-        let refused = inflight.enter(Level::Read, "b", "u", 1).await.map(|_| ()).unwrap_err();
+        assert!(inflight.enter(Level::Read, "b", "u", 1).await.is_ok(), "a spare seat");
+        let refused = inflight.enter(Level::Read, "a", "u", 1).await.map(|_| ()).unwrap_err();
         assert_eq!((refused.code, &*refused.reason), (429, "TooManyRequests"));
         assert!(inflight.enter(Level::Write, "b", "u", 1).await.is_ok(), "another level is not concerned");
         let waiting = tokio::spawn({
             let inflight = inflight.clone();
-            async move { inflight.enter(Level::Read, "b", "u", 1).await.map(|_| ()) }
+            async move { inflight.enter(Level::Read, "a", "u", 1).await.map(|_| ()) }
         });
         tokio::time::sleep(Duration::from_millis(20)).await;
         drop(first);
@@ -223,7 +270,7 @@ mod tests {
     async fn one_that_goes_away_while_waiting_leaves_nothing_behind() {
         let inflight = small(1, Duration::from_secs(5));
         let first = inflight.enter(Level::Read, "a", "u", 1).await.unwrap();
-        let gone = tokio::time::timeout(Duration::from_millis(10), inflight.enter(Level::Read, "b", "u", 1)).await;
+        let gone = tokio::time::timeout(Duration::from_millis(10), inflight.enter(Level::Read, "a", "u", 1)).await;
         assert!(gone.is_err());
         assert_eq!(inflight.levels[0].lock().waiting(), 0);
         drop(first);
