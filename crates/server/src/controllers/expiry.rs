@@ -7,7 +7,7 @@ use api::status::Result;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-use super::certificates::REQUESTS;
+use super::{Controllers, certificates::REQUESTS};
 use crate::{
     Server, clock,
     identity::{bootstrap_token, kubeconfig, pki},
@@ -21,10 +21,24 @@ const EVERY: Duration = Duration::from_secs(10);
 /// Upstream's times, in seconds: how long a request is kept that was answered, and one that was not.
 const ANSWERED: i64 = 3600;
 const WAITING: i64 = 24 * 3600;
+/// The ConfigMap that says where the cluster is, and what signatures in it begin with.
+const INFO: &str = "cluster-info";
+const PUBLIC: &str = "kube-public";
+const SIGNATURE: &str = "jws-kubeconfig-";
 
-pub async fn run(server: Arc<Server>) {
+/// Whether a change is about a bootstrap token or what it vouches for.
+pub fn concerns(collection: &str, name: &str) -> bool {
+    match collection {
+        "core/secrets" => name.starts_with(bootstrap_token::PREFIX),
+        "core/configmaps" => name == INFO,
+        _ => false,
+    }
+}
+
+pub async fn run(controllers: Arc<Controllers>, server: Arc<Server>) {
     loop {
-        tokio::time::sleep(EVERY).await;
+        // Several changes that come together are looked at once.
+        let _ = tokio::time::timeout(EVERY, controllers.bootstrap_tokens.notified()).await;
         if let Err(error) = sweep(&server).await {
             tracing::warn!(%error, "what has had its time could not be cleaned up; trying again");
         }
@@ -94,21 +108,18 @@ fn is_over(request: &Value, now: i64) -> bool {
 /// `cluster-info` in `kube-public` says where the cluster is and by which authority to know it; each token that may sign
 /// vouches for it, so that whoever holds the token can believe it.
 async fn vouch(server: &Arc<Server>) -> Result<()> {
-    const NAME: &str = "cluster-info";
-    const PUBLIC: &str = "kube-public";
-    const SIGNATURE: &str = "jws-kubeconfig-";
     let now = clock::unix();
     let signers =
         bootstrap_tokens(server, ROOT).into_iter().filter_map(|(secret, _)| bootstrap_token::signs(&secret, now));
     let signers: Vec<(String, String)> = signers.collect();
     let hand = Internal::new(server, ROOT, "kube-controller-manager");
     let kind = hand.kind("", "v1", "configmaps")?;
-    let Some(have) = hand.get(&kind, PUBLIC, NAME) else {
+    let Some(have) = hand.get(&kind, PUBLIC, INFO) else {
         if signers.is_empty() {
             return Ok(());
         }
         let config = kubeconfig::cluster_info(&kubeconfig::server_url(server.address, None), server.identity.ca_pem());
-        let value = json!({"metadata": {"name": NAME}, "data": {"kubeconfig": config}});
+        let value = json!({"metadata": {"name": INFO}, "data": {"kubeconfig": config}});
         return hand.ensure(&kind, PUBLIC, value).await;
     };
     let have = have.value();
@@ -122,7 +133,7 @@ async fn vouch(server: &Arc<Server>) -> Result<()> {
         return Ok(());
     }
     let edit = |value: &mut Value| value["data"] = Value::Object(data.clone());
-    hand.change(&kind, PUBLIC, NAME, "", edit).await.map(|_| ())
+    hand.change(&kind, PUBLIC, INFO, "", edit).await.map(|_| ())
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ pub struct Controllers {
     requests: queue::Queue,
     policies: queue::Queue,
     account_tokens: queue::Queue,
+    /// Told of what happens to bootstrap tokens.
+    bootstrap_tokens: tokio::sync::Notify,
     quotas: quota::Quotas,
     garbage: garbage::Garbage,
 }
@@ -44,6 +46,7 @@ impl Controllers {
             requests: queue::Queue::default(),
             policies: queue::Queue::default(),
             account_tokens: queue::Queue::default(),
+            bootstrap_tokens: tokio::sync::Notify::new(),
             quotas: quota::Quotas::default(),
             garbage: garbage::Garbage::default(),
         })
@@ -74,6 +77,9 @@ impl Controllers {
                 controllers.namespaces.push_if_waiting(&change.object);
             }
             account_tokens::observe(&controllers, collection, change);
+            if expiry::concerns(collection, change.object.name()) {
+                controllers.bootstrap_tokens.notify_one();
+            }
             controllers.quotas.observe(collection, change);
             controllers.garbage.observe(collection, change);
         })
@@ -87,7 +93,7 @@ impl Controllers {
         tokio::spawn(certificates::run(self.clone(), server.clone()));
         tokio::spawn(policies::run(self.clone(), server.clone()));
         tokio::spawn(account_tokens::run(self.clone(), server.clone()));
-        tokio::spawn(expiry::run(server.clone()));
+        tokio::spawn(expiry::run(self.clone(), server.clone()));
         tokio::spawn(tend::run(server.clone()));
         tokio::spawn(quota::run(self.clone(), server.clone()));
         tokio::spawn(garbage::run(self.clone(), server.clone()));
