@@ -33,10 +33,16 @@ pub struct Nodes {
     needs: HashMap<Key, (Arc<str>, Vec<Key>)>,
     /// Which nodes use an object, and how often.
     users: HashMap<Key, BTreeMap<Arc<str>, u32>>,
-    /// The claim that a volume is bound to, and the secrets that mounting it takes.
-    volumes: HashMap<Box<str>, (Box<str>, Vec<Box<str>>)>,
+    volumes: HashMap<Box<str>, Volume>,
     /// Volumes by the secrets they need.
     secrets: HashMap<Box<str>, HashSet<Box<str>>>,
+}
+
+/// The claim that a volume is bound to, and the secrets that mounting it takes.
+#[derive(Debug)]
+struct Volume {
+    claim: Box<str>,
+    secrets: Vec<Box<str>>,
 }
 
 /// The collections that matter here.
@@ -99,8 +105,8 @@ impl Nodes {
     }
 
     fn set_volume(&mut self, key: Box<str>, value: Option<&Value>) {
-        if let Some((_, secrets)) = self.volumes.remove(&key) {
-            for secret in secrets {
+        if let Some(old) = self.volumes.remove(&key) {
+            for secret in old.secrets {
                 if let Some(volumes) = self.secrets.get_mut(&secret) {
                     volumes.remove(&key);
                     if volumes.is_empty() {
@@ -117,7 +123,7 @@ impl Nodes {
         for secret in &secrets {
             self.secrets.entry(secret.clone()).or_default().insert(key.clone());
         }
-        self.volumes.insert(key, (claim.into(), secrets));
+        self.volumes.insert(key, Volume { claim: claim.into(), secrets });
     }
 
     /// Whether an object has to do with a node: by a pod on it, or by a volume that such a pod mounts.
@@ -139,7 +145,7 @@ impl Nodes {
     }
 
     fn mounts(&self, node: &str, volume: &str) -> bool {
-        self.volumes.get(volume).is_some_and(|(claim, _)| self.uses(node, (What::Claim, claim.clone())))
+        self.volumes.get(volume).is_some_and(|v| self.uses(node, (What::Claim, v.claim.clone())))
     }
 }
 
