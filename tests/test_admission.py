@@ -1,12 +1,14 @@
 """Admission: webhooks over TLS written in Python and with kube-rs, and what the server itself does to writes."""
 import json
+import pathlib
+import re
 import socket
 import subprocess
 import time
 
 import pytest
 
-from center import Center, Tools, binary, free_port, running, wait_for
+from center import ROOT, Center, Tools, binary, free_port, running, wait_for
 from webhook import RustWebhook, Webhook, bundle, certificates, patch
 
 
@@ -32,7 +34,7 @@ def hook(certs):
 def tidy(request, center):
     yield
     for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations", "validatingadmissionpolicies",
-                 "validatingadmissionpolicybindings"):
+                 "validatingadmissionpolicybindings", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings"):
         center.api("DELETE", f"/apis/admissionregistration.k8s.io/v1/{kind}")
 
 
@@ -282,6 +284,13 @@ def test_configurations_are_exempt_and_belong_to_their_workspace(center, ns, hoo
                content_type="application/merge-patch+json")
     center.api("DELETE", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/v")
     create(center, ns, "a")
+    # What one workspace is told, another does not hear.
+    made = center.api("POST", "/apis/tenancy.kcp.io/v1alpha1/workspaces", {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace",
+                      "metadata": {"name": "other"}})
+    assert made["status"]["phase"] == "Ready", made
+    configure(center, "Validating", "v", entry(hook, certs, "/all"))
+    center.api("POST", "/clusters/root:other/api/v1/namespaces/default/configmaps", config_map("a"))
+    create(center, ns, "b", code=400)
 
 
 def test_kube_rs(center, ns, certs):
@@ -382,6 +391,35 @@ def test_policies_that_cannot_be_right(center):
                       ({"validations": [{"expression": "true", "messageExpression": "1"}]}, "must evaluate to string")]:
         status = policy(center, "wrong", spec, expect=[422])
         assert why in status["message"], status["message"]
+
+
+def test_mutating_policies(center, ns, hook, certs):
+    api = "/apis/admissionregistration.k8s.io/v1"
+    only = f"request.namespace == '{ns}' && object.metadata.name != 'kube-root-ca.crt'"
+    def change(name, mutations, **spec):
+        body = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy", "metadata": {"name": name},
+                "spec": {"matchConstraints": {"resourceRules": [RULE]}, "matchConditions": [{"name": "mine", "expression": only}],
+                         "reinvocationPolicy": "Never", "mutations": mutations, **spec}}
+        center.api("POST", f"{api}/mutatingadmissionpolicies", body)
+        center.api("POST", f"{api}/mutatingadmissionpolicybindings", {
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicyBinding", "metadata": {"name": name},
+            "spec": {"policyName": name}})
+    change("a", [{"patchType": "ApplyConfiguration", "applyConfiguration": {
+        "expression": "Object{metadata: Object.metadata{labels: {'by': variables.who}}, data: {'size': string(size(object.data))}}"}},
+        {"patchType": "JSONPatch", "jsonPatch": {
+            "expression": "[JSONPatch{op: 'add', path: '/data/' + jsonpatch.escapeKey('x'), value: object.data.size}]"}}],
+        variables=[{"name": "who", "expression": "request.userInfo.username"}])
+    hook.answers["/m"] = lambda r: patch({"op": "add", "path": "/data/hook", "value": r["object"]["data"]["x"]})
+    configure(center, "Mutating", "m", entry(hook, certs, "/m", matchConditions=[{"name": "mine", "expression": only}]))
+    change("b", [{"patchType": "JSONPatch", "jsonPatch": {
+        "expression": "has(object.data.hook) ? [JSONPatch{op: 'add', path: '/data/again', value: 'yes'}] : []"}}],
+        reinvocationPolicy="IfNeeded")
+    made, _ = create(center, ns, "a")
+    assert made["data"] == {"k": "v", "size": "1", "x": "1", "hook": "1", "again": "yes"}
+    assert made["metadata"]["labels"] == {"by": "selvedge-admin"}
+    change("c", [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{data: {'n': object.nope}}"}}])
+    status, _ = create(center, ns, "b", code=422)
+    assert "MutatingAdmissionPolicy 'c' with binding 'c' denied request: expression 'Object{data: {'n': object.nope}}' resulted in error" in status["message"]
 
 
 # ---- conversion of custom resources ----
@@ -508,3 +546,15 @@ def test_plugins_are_switched_by_name(tmp_path):
     assert "disableAdmissionPlugins:\n- Priority" in printed, printed
     wrong = subprocess.run([binary(), "config", "--disable-admission-plugins=PodPolice"], capture_output=True, text=True)
     assert wrong.returncode != 0 and 'there is no admission plugin "PodPolice": choose from NamespaceLifecycle' in wrong.stderr
+
+
+def test_the_page_says_what_happens(center, tools_here):
+    """The commands in docs/admission.md, as they stand there."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/admission.md").read_text(), re.M | re.S)
+    assert len(blocks) == 3
+    path = f"{pathlib.Path(binary()).parent}:{tools_here.env['PATH']}"
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", "\n".join(blocks)], env={**tools_here.env, "PATH": path},
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "denied request: at most 5 replicas, not 9" in done.stderr and 'violates PodSecurity "baseline:latest"' in done.stderr, done.stderr
+    assert done.stdout.count("refused") == 2 and "- DefaultTolerationSeconds" in done.stdout

@@ -106,6 +106,18 @@ pub fn apply(ctx: &Context<'_>, live: Option<&Value>, config: &Value, force: boo
     Ok(object)
 }
 
+/// Merges a configuration into an object, as apply does but with nobody as owner. Lists and maps that are only ever replaced
+/// as a whole are refused: half of them would be lost unnoticed.
+pub fn overlay(schema: &Schema, ty: TypeId, object: &Value, config: &Value) -> std::result::Result<Value, String> {
+    let ty = typed::Ty::new(schema, ty);
+    ty.validate(config)?;
+    let atomic = ty.atomic_parts(config);
+    if !atomic.is_empty() {
+        return Err(format!("may not mutate atomic arrays, maps or structs: {}", atomic.join(", ")));
+    }
+    Ok(ty.merge(object, config))
+}
+
 /// Attributes what `new` changes against the live object (none: all of it) to the manager, and takes it from others.
 /// `managedFields` that the client sent count, unless they are written through a subresource.
 pub fn track_update(ctx: &Context<'_>, live: Option<&Value>, new: &mut Value) {

@@ -15,6 +15,8 @@ pub(super) fn rules(kind: &str) -> Rules {
         "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => Rules::new(webhooks).before(|_, _| {}),
         "ValidatingAdmissionPolicy" => Rules::new(policy).before(|_, _| {}),
         "ValidatingAdmissionPolicyBinding" => Rules::new(binding).before(|_, _| {}),
+        "MutatingAdmissionPolicy" => Rules::new(mutating_policy).before(|_, _| {}),
+        "MutatingAdmissionPolicyBinding" => Rules::new(bound).before(|_, _| {}),
         _ => Rules::new(|_| {}),
     }
 }
@@ -181,8 +183,8 @@ fn match_conditions(conditions: Node<'_>, known: &Known) {
     }
 }
 
-fn policy(root: Node<'_>) {
-    let spec = root.get("spec");
+/// What both kinds of policies have, and what their expressions may read.
+fn policy_base(spec: Node<'_>) -> Known {
     let failure = spec.get("failurePolicy");
     if failure.is_set() {
         failure.one_of(&["Fail", "Ignore"]);
@@ -210,6 +212,12 @@ fn policy(root: Node<'_>) {
     let mut known = Known::of_policy(kind.is_set());
     variables(spec.get("variables"), &mut known);
     match_conditions(spec.get("matchConditions"), &known);
+    known
+}
+
+fn policy(root: Node<'_>) {
+    let spec = root.get("spec");
+    let known = policy_base(spec);
     let (validations, audits) = (spec.get("validations"), spec.get("auditAnnotations"));
     if validations.is_empty() && audits.is_empty() {
         let text = "validations or auditAnnotations must be non-empty";
@@ -276,6 +284,44 @@ fn match_resources(constraints: Node<'_>) {
     given_one_of(constraints.get("matchPolicy"), &["Equivalent", "Exact"]);
 }
 
+fn mutating_policy(root: Node<'_>) {
+    let spec = root.get("spec");
+    let known = policy_base(spec);
+    spec.get("reinvocationPolicy").required_one_of(&["IfNeeded", "Never"]);
+    let mutations = spec.get("mutations");
+    if mutations.is_empty() {
+        mutations.required("mutations must contain at least one item");
+    }
+    for mutation in mutations.items() {
+        let ty = mutation.get("patchType");
+        ty.required_one_of(&["ApplyConfiguration", "JSONPatch"]);
+        let of_object = Type::Map(Box::new(Type::Text), Box::new(Type::Dyn));
+        for (field, wanted) in
+            [("applyConfiguration", of_object.clone()), ("jsonPatch", Type::List(Box::new(Type::Dyn)))]
+        {
+            let chosen = ty.str().eq_ignore_ascii_case(field);
+            let expression = mutation.get(field).get("expression");
+            if chosen && expression.str().trim().is_empty() {
+                expression.required("expression is not specified");
+            } else if chosen {
+                known.check(expression, &[wanted]);
+            } else if mutation.get(field).is_set() {
+                mutation.get(field).forbidden(&format!("must not be specified when patchType is {}", ty.str()));
+            }
+        }
+    }
+}
+
+/// What a binding of either kind says.
+fn bound(root: Node<'_>) {
+    let spec = root.get("spec");
+    spec.get("policyName").required_and(names::dns1123_subdomain);
+    if spec.get("paramRef").is_set() {
+        param_ref(spec.get("paramRef"));
+    }
+    match_resources(spec.get("matchResources"));
+}
+
 fn param_ref(param: Node<'_>) {
     let (name, selector) = (param.get("name"), param.get("selector"));
     match (name.is_empty(), selector.is_set()) {
@@ -289,11 +335,7 @@ fn param_ref(param: Node<'_>) {
 
 fn binding(root: Node<'_>) {
     let spec = root.get("spec");
-    spec.get("policyName").required_and(names::dns1123_subdomain);
-    if spec.get("paramRef").is_set() {
-        param_ref(spec.get("paramRef"));
-    }
-    match_resources(spec.get("matchResources"));
+    bound(root);
     let actions = spec.get("validationActions");
     if actions.is_empty() {
         actions.required("");

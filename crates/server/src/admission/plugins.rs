@@ -24,6 +24,7 @@ pub enum Plugin {
     DefaultStorageClass,
     DefaultIngressClass,
     DenyServiceExternalIPs,
+    MutatingAdmissionPolicy,
     MutatingAdmissionWebhook,
     ValidatingAdmissionPolicy,
     ValidatingAdmissionWebhook,
@@ -33,7 +34,7 @@ pub enum Plugin {
 use Plugin::{AlwaysPullImages, DenyServiceExternalIPs};
 
 /// Every plugin there is here.
-const ALL: [Plugin; 22] = [
+const ALL: [Plugin; 23] = [
     Plugin::NamespaceLifecycle,
     Plugin::LimitRanger,
     Plugin::ServiceAccount,
@@ -52,6 +53,7 @@ const ALL: [Plugin; 22] = [
     Plugin::DefaultStorageClass,
     Plugin::DefaultIngressClass,
     Plugin::DenyServiceExternalIPs,
+    Plugin::MutatingAdmissionPolicy,
     Plugin::MutatingAdmissionWebhook,
     Plugin::ValidatingAdmissionPolicy,
     Plugin::ValidatingAdmissionWebhook,

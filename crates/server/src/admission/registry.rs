@@ -23,11 +23,18 @@ pub struct Workspace {
     pub mutating: Hooks,
     pub validating: Hooks,
     pub policies: Policies,
+    /// Policies that change objects.
+    pub mutations: Policies,
 }
 
 impl Workspace {
+    /// Nobody here changes objects; some may judge them.
+    pub fn changes_nothing(&self) -> bool {
+        self.mutating.is_empty() && self.mutations.is_empty()
+    }
+
     fn is_empty(&self) -> bool {
-        self.mutating.is_empty() && self.validating.is_empty() && self.policies.is_empty()
+        self.mutating.is_empty() && self.validating.is_empty() && self.policies.is_empty() && self.mutations.is_empty()
     }
 }
 
@@ -61,6 +68,8 @@ impl Registry {
             "validatingwebhookconfigurations" => set(&mut workspace.validating, object, value.as_ref()),
             "validatingadmissionpolicies" => workspace.policies.set_policy(object.name(), value.as_ref()),
             "validatingadmissionpolicybindings" => workspace.policies.set_binding(object.name(), value.as_ref()),
+            "mutatingadmissionpolicies" => workspace.mutations.set_policy(object.name(), value.as_ref()),
+            "mutatingadmissionpolicybindings" => workspace.mutations.set_binding(object.name(), value.as_ref()),
             _ => return,
         }
         if workspace.is_empty() {

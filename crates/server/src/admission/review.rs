@@ -25,10 +25,10 @@ fn is_reviewed_elsewhere(call: &Call) -> bool {
     call.target.subresource == "scale"
 }
 
-/// Lets webhooks change an object that is in the version of the request.
+/// Lets policies and webhooks change an object that is in the version of the request.
 pub async fn mutate(call: &Call, operation: Operation, value: &mut Value, old: Option<&Value>) -> Result<()> {
     let Some(workspace) = reviewers(call) else { return Ok(()) };
-    if workspace.mutating.is_empty() || is_reviewed_elsewhere(call) || !on(call, Plugin::MutatingAdmissionWebhook) {
+    if workspace.changes_nothing() || is_reviewed_elsewhere(call) {
         return Ok(());
     }
     let settle = |object: &mut Value| {
@@ -38,16 +38,33 @@ pub async fn mutate(call: &Call, operation: Operation, value: &mut Value, old: O
     };
     let mut question = Question::new(call, operation, Some(value.take()), old.cloned());
     let mut rounds = hooks::Rounds::default();
-    hooks::mutate(&workspace, &mut question, &mut rounds, &settle).await?;
+    change(&workspace, &mut question, &mut rounds, &settle).await?;
     if rounds.changed {
         let mut object = question.object.take().unwrap_or_default();
         let before = object.clone();
         complete(call, &mut object, old).await?;
         rounds.again(object != before);
         question.object = Some(object);
-        hooks::mutate(&workspace, &mut question, &mut rounds, &settle).await?;
+        change(&workspace, &mut question, &mut rounds, &settle).await?;
     }
     *value = question.object.unwrap_or_default();
+    Ok(())
+}
+
+/// One round of policies, then webhooks.
+async fn change(
+    workspace: &Workspace,
+    question: &mut Question<'_>,
+    rounds: &mut hooks::Rounds,
+    settle: &(dyn Fn(&mut Value) -> Result<()> + Send + Sync),
+) -> Result<()> {
+    if on(question.call, Plugin::MutatingAdmissionPolicy) {
+        let changed = policies::mutate(&workspace.mutations, question, rounds.is_second(), settle).await?;
+        rounds.note(changed);
+    }
+    if on(question.call, Plugin::MutatingAdmissionWebhook) {
+        hooks::mutate(workspace, question, rounds, settle).await?;
+    }
     Ok(())
 }
 
@@ -93,9 +110,7 @@ pub async fn review(call: &Call, operation: Operation, value: &mut Value, old: O
         }
         Ok(())
     };
-    if on(call, Plugin::MutatingAdmissionWebhook) {
-        hooks::mutate(&workspace, &mut question, &mut hooks::Rounds::default(), &settle).await?;
-    }
+    change(&workspace, &mut question, &mut hooks::Rounds::default(), &settle).await?;
     judge(&workspace, &question).await?;
     *value = question.object.unwrap_or_default();
     Ok(())

@@ -39,6 +39,38 @@ impl<'s> Ty<'s> {
     }
 }
 
+impl Ty<'_> {
+    /// Where in a value there are lists and maps that can only be replaced as a whole.
+    pub(crate) fn atomic_parts(self, value: &Value) -> Vec<String> {
+        let mut found = Vec::new();
+        self.gather_atomic(value, &mut String::new(), &mut found);
+        found
+    }
+
+    fn gather_atomic(self, value: &Value, path: &mut String, found: &mut Vec<String>) {
+        match (self.atom(Some(value)), value) {
+            (Atom::AtomicList(_), _) => found.push(path.clone()),
+            (Atom::Map(fields), _) if fields.atomic => found.push(path.clone()),
+            (Atom::Map(fields), Value::Object(map)) => {
+                for (name, value) in map {
+                    let Some(ty) = fields.ty(name) else { continue };
+                    let length = path.len();
+                    path.push('.');
+                    path.push_str(name);
+                    ty.gather_atomic(value, path, found);
+                    path.truncate(length);
+                }
+            }
+            (Atom::List(items, _), Value::Array(list)) => {
+                for value in list {
+                    items.gather_atomic(value, path, found);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
 fn merge_maps(fields: Fields<'_>, live: Option<&Map<String, Value>>, config: Option<&Map<String, Value>>) -> Value {
     let mut out = live.cloned().unwrap_or_default();
     for (name, new) in config.into_iter().flatten() {

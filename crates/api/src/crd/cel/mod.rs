@@ -135,6 +135,11 @@ pub trait Host {
     fn method(&self, of: &Value, name: &str, args: &[Value], left: &mut u64) -> Option<Result<Value, Failure>>;
 }
 
+/// What an expression made, as JSON; `None` if it has no such form.
+pub fn to_json(value: &Value) -> Option<serde_json::Value> {
+    value::to_json(value)
+}
+
 /// A JSON value as expressions without a schema see it.
 pub fn from_json(json: &serde_json::Value) -> Value {
     value::untyped(json)

@@ -239,6 +239,8 @@ impl Parser {
                 let by = Box::new(self.expression()?);
                 self.expect("]")?;
                 expr = Expr::new(at, Kind::Index { of: Box::new(expr), by, optional })?;
+            } else if is_message(&expr) && self.take("{").is_some() {
+                expr = Expr::new(expr.at, Kind::Map(self.fields()?))?;
             } else {
                 return Ok(expr);
             }
@@ -359,6 +361,30 @@ impl Parser {
         Ok(items)
     }
 
+    /// The fields of a message, which is a map whose keys are written without quotes.
+    fn fields(&mut self) -> Result<Vec<(Expr, Expr, bool)>, Problem> {
+        let mut entries = Vec::new();
+        while self.take("}").is_none() {
+            let optional = self.take("?").is_some();
+            let at = self.at();
+            let name = match self.advance() {
+                Token::Ident(name) | Token::Quoted(name) => name,
+                other => {
+                    self.next -= 1;
+                    return Err(self.unexpected(&other));
+                }
+            };
+            self.expect(":")?;
+            let key = Expr::new(at, Kind::Text(super::value::unescape(&name)))?;
+            entries.push((key, self.expression()?, optional));
+            if self.take(",").is_none() {
+                self.expect("}")?;
+                break;
+            }
+        }
+        Ok(entries)
+    }
+
     fn entries(&mut self) -> Result<Vec<(Expr, Expr, bool)>, Problem> {
         let mut entries = Vec::new();
         while self.take("}").is_none() {
@@ -372,6 +398,17 @@ impl Parser {
             }
         }
         Ok(entries)
+    }
+}
+
+/// Whether a name is that of a message: what admission policies make objects and patches of.
+fn is_message(expr: &Expr) -> bool {
+    match &expr.kind {
+        Kind::Ident(name) => name == "Object" || name == "JSONPatch",
+        Kind::Select { of, optional: false, .. } => {
+            !matches!(&of.kind, Kind::Ident(name) if name == "JSONPatch") && is_message(of)
+        }
+        _ => false,
     }
 }
 

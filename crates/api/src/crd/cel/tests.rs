@@ -11,6 +11,18 @@ fn eval(source: &str) -> Result<Value, Failure> {
 }
 
 #[test]
+fn messages_are_maps() {
+    let made = eval(
+        "Object{spec: Object.spec{replicas: self.a, ?gone: self.?nope, a__dash__b: [1]}, metadata: Object.metadata{__namespace__: 'x'}}",
+    );
+    let want = json!({"spec": {"replicas": 1, "a-b": [1]}, "metadata": {"namespace": "x"}});
+    assert_eq!(to_json(&made.unwrap()), Some(want));
+    let patch = eval("[JSONPatch{op: 'add', path: '/a/' + jsonpatch.escapeKey('x/y~'), value: self.m}]").unwrap();
+    assert_eq!(to_json(&patch), Some(json!([{"op": "add", "path": "/a/x~1y~0", "value": {"k": "v"}}])));
+    assert!(Expression::parse("Other{a: 1}").is_err());
+}
+
+#[test]
 fn expressions_that_hold() {
     for source in [
         "1 + 2 * 3 == 7 && (1 + 2) * 3 == 9 && -3 + 5 == 2 && 7 / 2 == 3 && 7 % 4 == 3",

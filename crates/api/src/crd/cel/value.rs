@@ -66,6 +66,41 @@ pub(crate) fn escape(name: &str) -> Option<String> {
     Some(out)
 }
 
+/// The property that an escaped name means.
+pub(crate) fn unescape(name: &str) -> String {
+    let inner = name.strip_prefix("__").and_then(|rest| rest.strip_suffix("__"));
+    if let Some(word) = inner.filter(|word| RESERVED.contains(word)) {
+        return word.to_owned();
+    }
+    let marks = [("__dot__", "."), ("__dash__", "-"), ("__slash__", "/"), ("__underscores__", "__")];
+    marks.iter().fold(name.to_owned(), |name, (mark, sign)| name.replace(mark, sign))
+}
+
+/// A value as JSON; `None` for what has no JSON form.
+pub(crate) fn to_json(value: &Value) -> Option<Json> {
+    Some(match value {
+        Value::Null => Json::Null,
+        Value::Bool(flag) => (*flag).into(),
+        Value::Int(n) => (*n).into(),
+        Value::UInt(n) => (*n).into(),
+        Value::Float(f) => (*f).into(),
+        Value::String(text) => text.as_str().into(),
+        Value::Bytes(bytes) => STANDARD.encode(bytes.as_slice()).into(),
+        Value::List(list) => list.iter().map(to_json).collect::<Option<Vec<_>>>()?.into(),
+        Value::Map(map) => {
+            let entry = |(key, value): (&Key, &Value)| match key {
+                Key::String(key) => Some((key.to_string(), to_json(value)?)),
+                _ => None,
+            };
+            Json::Object(map.map.iter().map(entry).collect::<Option<_>>()?)
+        }
+        other => match super::functions::function("string", std::slice::from_ref(other)) {
+            Ok(Value::String(text)) => text.as_str().into(),
+            _ => return None,
+        },
+    })
+}
+
 fn text(text: &str) -> Value {
     Value::String(Arc::new(text.to_owned()))
 }

@@ -20,6 +20,18 @@ pub struct Rounds {
 }
 
 impl Rounds {
+    pub fn is_second(&self) -> bool {
+        self.second
+    }
+
+    /// Whether somebody else changed the object in this round.
+    pub fn note(&mut self, changed: bool) {
+        self.changed |= changed;
+        if changed {
+            self.due.extend(self.asked.drain());
+        }
+    }
+
     /// Before the second round. `changed`: the server's own steps changed the object in between.
     pub fn again(&mut self, changed: bool) {
         self.second = true;

@@ -16,7 +16,7 @@ use crate::kinds::Kind;
 const AUDIT_KEY: &str = "validation.policy.admission.k8s.io/validation_failure";
 
 /// Reviews are answered, not stored; policies that failed them would stop authentication itself.
-fn is_outside(kind: &Kind) -> bool {
+pub fn is_outside(kind: &Kind) -> bool {
     matches!(kind.group(), "authentication.k8s.io" | "authorization.k8s.io")
 }
 
@@ -148,7 +148,7 @@ impl Findings {
     }
 }
 
-fn denial(question: &Question<'_>, what: &str, reason: &str) -> Status {
+pub fn denial(question: &Question<'_>, what: &str, reason: &str) -> Status {
     let (code, reason) = match reason {
         "Forbidden" => (403, "Forbidden"),
         "Unauthorized" => (401, "Unauthorized"),

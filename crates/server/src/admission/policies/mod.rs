@@ -1,7 +1,8 @@
-//! ValidatingAdmissionPolicy: rules in CEL that the server itself holds requests against.
+//! Admission policies: rules and changes in CEL that the server itself holds requests against, or makes to them.
 
 mod evaluate;
 mod judge;
+mod mutate;
 mod params;
 mod variables;
 
@@ -14,6 +15,7 @@ use serde_json::Value;
 use super::{expressions::Conditions, matching::Constraints};
 
 pub use judge::judge;
+pub use mutate::mutate;
 
 /// An expression as it was written, and what it was compiled to.
 pub struct Source {
@@ -40,6 +42,9 @@ pub struct Policy {
     variables: Vec<(String, Source)>,
     validations: Vec<Validation>,
     annotations: Vec<(String, Source)>,
+    mutations: Vec<Mutation>,
+    /// `reinvocationPolicy: IfNeeded`.
+    again: bool,
     /// `apiVersion` and `kind` of parameters.
     param_kind: Option<(String, String)>,
     /// `failurePolicy: Ignore`.
@@ -108,10 +113,27 @@ impl Policy {
             variables: named("variables", "name", "expression"),
             validations: items("validations").iter().map(Validation::read).collect(),
             annotations: named("auditAnnotations", "key", "valueExpression"),
+            mutations: items("mutations").iter().map(Mutation::read).collect(),
+            again: spec["reinvocationPolicy"] == "IfNeeded",
             param_kind: spec["paramKind"]
                 .is_object()
                 .then(|| (text(&spec["paramKind"]["apiVersion"]), text(&spec["paramKind"]["kind"]))),
             fails_open: spec["failurePolicy"] == "Ignore",
+        }
+    }
+}
+
+/// One change that a policy makes.
+enum Mutation {
+    Apply(Source),
+    Patch(Source),
+}
+
+impl Mutation {
+    fn read(value: &Value) -> Self {
+        match value["patchType"].as_str() {
+            Some("JSONPatch") => Self::Patch(Source::read(&value["jsonPatch"]["expression"])),
+            _ => Self::Apply(Source::read(&value["applyConfiguration"]["expression"])),
         }
     }
 }
