@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Bodies are made in pieces of about this size while the client reads.
-const PIECE: usize = 256 << 10;
+const PIECE: usize = 64 << 10;
 
 /// Brings a value from the stored version to the kind's own, or back.
 pub fn convert_value(kind: &Kind, value: &mut Value, to_stored: bool) -> Result<(), String> {

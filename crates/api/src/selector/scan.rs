@@ -127,6 +127,15 @@ impl<'a> Cursor<'a> {
 
     /// From between two members of an object to the value of a later one.
     pub(crate) fn find(&mut self, name: &str) -> Option<()> {
+        self.find_in(name, false)
+    }
+
+    /// The same where members are sorted by their names: nothing is looked at behind the place where it would be.
+    pub(crate) fn find_sorted(&mut self, name: &str) -> Option<()> {
+        self.find_in(name, true)
+    }
+
+    fn find_in(&mut self, name: &str, sorted: bool) -> Option<()> {
         loop {
             let key = self.key()?;
             let inner = key.get(1..key.len().checked_sub(1)?)?;
@@ -134,6 +143,9 @@ impl<'a> Cursor<'a> {
                 if inner.contains(&b'\\') { unquote(key).as_deref() == Some(name) } else { inner == name.as_bytes() };
             if same {
                 return Some(());
+            }
+            if sorted && inner > name.as_bytes() {
+                return None;
             }
             self.skip_value()?;
         }

@@ -3,7 +3,7 @@
 //! A list of thousands of rows reads a few fields of each object, so nothing is parsed or copied that no cell shows. The text
 //! is our own and valid; of other text some answer is read or none, and nothing panics.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
 
 use crate::selector::scan::{Cursor, unquote};
 
@@ -11,28 +11,30 @@ use crate::selector::scan::{Cursor, unquote};
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a> {
     json: &'a [u8],
-    /// Of a whole object: where its metadata ends. 0 if that is not known.
-    metadata_end: usize,
+    /// Of a whole object: where its metadata lies. Empty if that is not known.
+    metadata: (usize, usize),
 }
 
 impl<'a> Node<'a> {
     pub fn new(json: &'a [u8]) -> Self {
-        Self { json, metadata_end: 0 }
+        Self { json, metadata: (0, 0) }
     }
 
-    /// An object whose metadata is known to end at that place, with everything but kind and apiVersion behind it.
-    pub fn object(json: &'a [u8], metadata_end: usize) -> Self {
-        Self { json, metadata_end }
+    /// An object as we store it: its metadata lies at a known place, and behind it everything but kind and apiVersion,
+    /// sorted.
+    pub fn object(json: &'a [u8], metadata: Range<usize>) -> Self {
+        Self { json, metadata: (metadata.start, metadata.end) }
     }
 
     pub fn get(&self, key: &str) -> Option<Self> {
-        let behind = self.metadata_end > 0 && !matches!(key, "metadata" | "kind" | "apiVersion");
         let mut cursor = Cursor::new(self.json);
-        if behind {
-            cursor.jump_into(self.metadata_end);
-            cursor.find(key)?;
-        } else {
-            cursor.enter(key)?;
+        match (self.metadata, key) {
+            ((start, 1..), "metadata") => cursor.jump_into(start),
+            ((_, end @ 1..), key) if !matches!(key, "kind" | "apiVersion") => {
+                cursor.jump_into(end);
+                cursor.find_sorted(key)?;
+            }
+            _ => cursor.enter(key)?,
         }
         cursor.rest().map(Self::new)
     }
@@ -42,7 +44,8 @@ impl<'a> Node<'a> {
         let mut at = *self;
         let mut rest = pointer.strip_prefix('/');
         while let Some(path) = rest {
-            let (step, more) = path.split_once('/').map_or((path, None), |(step, more)| (step, Some(more)));
+            let end = path.bytes().position(|b| b == b'/');
+            let (step, more) = end.map_or((path, None), |end| (&path[..end], Some(&path[end + 1..])));
             at = match at.json.first()? {
                 b'[' => at.items().nth(step.parse().ok()?)?,
                 _ => at.get(step)?,
@@ -171,8 +174,8 @@ mod tests {
         }
 
         #[test]
-        fn takes_anything(bytes in prop::collection::vec(prop::sample::select(b"{}[]\":,\\ntrue1 \xff".to_vec()), 0..60), end in 0_usize..70) {
-            let node = Node::object(&bytes, end);
+        fn takes_anything(bytes in prop::collection::vec(prop::sample::select(b"{}[]\":,\\ntrue1 \xff".to_vec()), 0..60), start in 0_usize..70, end in 0_usize..70) {
+            let node = Node::object(&bytes, start..end);
             walked(&node);
             node.pointer("/a/0/t");
             node.count();
@@ -182,7 +185,8 @@ mod tests {
     #[test]
     fn metadata_is_jumped_over() {
         let text = r#"{"kind":"A","metadata":{"name":"a","data":1,"managedFields":[{"x":"}]"}]},"data":{"k":"v"},"n":[1,{"b":2}]}"#;
-        let object = Node::object(text.as_bytes(), text.find(",\"data\":{").unwrap());
+        let metadata = text.find("{\"name\"").unwrap()..text.find(",\"data\":{").unwrap();
+        let object = Node::object(text.as_bytes(), metadata);
         for (pointer, want) in [
             ("/metadata/name", json!("a")),
             ("/kind", json!("A")),
@@ -192,7 +196,7 @@ mod tests {
         ] {
             assert_eq!(object.pointer(pointer).map(|node| node.to_value()), Some(want), "{pointer}");
         }
-        for nothing in ["/n/2", "/x", "/data/k/z", "/metadata/x"] {
+        for nothing in ["/n/2", "/x", "/c", "/e/f", "/data/k/z", "/metadata/x"] {
             assert!(object.pointer(nothing).is_none(), "{nothing}");
         }
     }

@@ -116,6 +116,11 @@ impl Collection {
         self.changed.subscribe()
     }
 
+    /// How many wait to be woken.
+    pub fn watchers(&self) -> usize {
+        self.changed.receiver_count()
+    }
+
     /// What came after a revision, in order, at most `max` of it (a revision is never torn apart).
     pub fn since(&self, after: Revision, max: usize) -> Result<Vec<Arc<Change>>, TooOld> {
         let state = self.read();

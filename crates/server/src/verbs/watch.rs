@@ -28,9 +28,12 @@ use crate::{
 /// How many changes are taken from the history at once; how much is sent in one piece.
 const CHANGES: usize = 512;
 const PIECE: usize = 128 << 10;
-/// A watcher that was quiet hears of a change at once. When changes come thick, it hears of them in bundles this far apart:
-/// each piece costs a system call and an encryption, whatever is in it.
-const BUNDLE: Duration = Duration::from_millis(8);
+/// What an event adds to its object.
+const EVENT: usize = 40;
+/// A watcher that was quiet hears of a change at once. When changes come thick, it hears of them in bundles: each piece costs a
+/// system call and an encryption, whatever is in it, so the more watch, the further bundles are apart.
+const BUNDLE_FOR_EACH: Duration = Duration::from_micros(250);
+const BUNDLE: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(25);
 /// How often an idle watch that allows it is told how far the world has gone.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Watches without a timeout end between half an hour and an hour from now, so that clients spread out.
@@ -88,7 +91,7 @@ pub async fn watch(call: &Call) -> Result<Reply> {
         shutdown: call.server.shutdown.clone(),
         writer: EventWriter::new(call.accept, include),
         ended: false,
-        last_sent: Instant::now() - BUNDLE,
+        last_sent: Instant::now() - *BUNDLE.end(),
     };
     Ok(Reply::Watch(Box::pin(futures::stream::unfold(watcher, |mut w| async move { w.next().await.map(|b| (b, w)) }))))
 }
@@ -138,7 +141,7 @@ impl Watcher {
             return Some(out.into());
         }
         loop {
-            let bundled = self.last_sent + BUNDLE;
+            let bundled = self.last_sent + bundle(self.collection.watchers());
             if bundled > Instant::now() && self.has_more() {
                 tokio::time::sleep_until(bundled).await;
             }
@@ -154,6 +157,7 @@ impl Watcher {
                         }
                     };
                     let until = self.stay.until();
+                    out.reserve(changes.iter().map(|change| change.object.json.len() + EVENT).sum());
                     for change in &changes {
                         self.position = change.revision();
                         if until.is_some_and(|until| self.position > until) {
@@ -234,6 +238,12 @@ impl Watcher {
             }
         }
     }
+}
+
+/// How far apart bundles are when so many watch.
+fn bundle(watchers: usize) -> Duration {
+    let wanted = BUNDLE_FOR_EACH.saturating_mul(u32::try_from(watchers).unwrap_or(u32::MAX));
+    wanted.clamp(*BUNDLE.start(), *BUNDLE.end())
 }
 
 /// The empty object that carries a bookmark's revision.
