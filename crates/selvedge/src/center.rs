@@ -51,7 +51,7 @@ pub async fn open(config: &Config) -> Result<Arc<dyn Store>> {
             let options = store::EtcdOptions {
                 endpoints: config.etcd_endpoints.clone(),
                 prefix: config.etcd_prefix.clone(),
-                tls: None,
+                tls: config.etcd_tls()?,
             };
             let at = options.endpoints.join(", ");
             let connected = store::EtcdStore::connect(options).await;

@@ -39,6 +39,15 @@ pub struct Settings {
     /// With --store etcd: what all keys begin with.
     #[arg(long, env = "SELVEDGE_ETCD_PREFIX")]
     pub etcd_prefix: Option<String>,
+    /// With --store etcd over https: the certificates (PEM) of those who sign etcd's.
+    #[arg(long, env = "SELVEDGE_ETCD_CAFILE", value_name = "FILE")]
+    pub etcd_cafile: Option<PathBuf>,
+    /// With --store etcd over https: the certificate (PEM) to show to etcd.
+    #[arg(long, env = "SELVEDGE_ETCD_CERTFILE", value_name = "FILE")]
+    pub etcd_certfile: Option<PathBuf>,
+    /// With --store etcd over https: the key (PEM) of that certificate.
+    #[arg(long, env = "SELVEDGE_ETCD_KEYFILE", value_name = "FILE")]
+    pub etcd_keyfile: Option<PathBuf>,
     /// Further names or addresses under which clients reach this server; they go into its certificate.
     #[arg(long, env = "SELVEDGE_TLS_NAMES", value_delimiter = ',')]
     pub tls_names: Vec<String>,
@@ -76,6 +85,12 @@ pub struct Config {
     pub store: StoreKind,
     pub etcd_endpoints: Vec<String>,
     pub etcd_prefix: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub etcd_cafile: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub etcd_certfile: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub etcd_keyfile: Option<PathBuf>,
     pub tls_names: Vec<String>,
     pub secrets_key_file: PathBuf,
     pub encrypt_resources: Vec<String>,
@@ -96,6 +111,9 @@ impl Config {
             store: StoreKind::Sqlite,
             etcd_endpoints: vec!["http://127.0.0.1:2379".into()],
             etcd_prefix: "/selvedge/".into(),
+            etcd_cafile: None,
+            etcd_certfile: None,
+            etcd_keyfile: None,
             tls_names: Vec::new(),
             // Empty until the data directory is known.
             secrets_key_file: PathBuf::new(),
@@ -142,6 +160,9 @@ impl Config {
         set(&mut self.store, over.store);
         set(&mut self.etcd_endpoints, Some(over.etcd_endpoints).filter(|all| !all.is_empty()));
         set(&mut self.etcd_prefix, over.etcd_prefix);
+        set(&mut self.etcd_cafile, over.etcd_cafile.map(Some));
+        set(&mut self.etcd_certfile, over.etcd_certfile.map(Some));
+        set(&mut self.etcd_keyfile, over.etcd_keyfile.map(Some));
         set(&mut self.tls_names, Some(over.tls_names).filter(|all| !all.is_empty()));
         set(&mut self.secrets_key_file, over.secrets_key_file);
         set(&mut self.encrypt_resources, Some(over.encrypt_resources).filter(|all| !all.is_empty()));
@@ -174,10 +195,42 @@ impl Config {
         if self.max_requests_inflight == 0 || self.max_mutating_requests_inflight == 0 {
             bail!("with no requests in flight nothing would ever be answered: allow at least 1");
         }
+        if self.store == StoreKind::Etcd {
+            self.check_etcd_tls()?;
+        }
         if let Some(odd) = self.encrypt_resources.iter().find(|name| name.is_empty() || name.contains(['/', '*'])) {
             bail!("{odd:?} is no resource to encrypt: write its plural name, as in secrets or widgets.example.com");
         }
         Ok(())
+    }
+
+    fn check_etcd_tls(&self) -> Result<()> {
+        let over_tls = self.etcd_endpoints.iter().filter(|endpoint| endpoint.starts_with("https://")).count();
+        let files = [&self.etcd_cafile, &self.etcd_certfile, &self.etcd_keyfile];
+        if over_tls > 0 && over_tls < self.etcd_endpoints.len() {
+            bail!("either all etcd endpoints are https:// or none is");
+        }
+        if over_tls == 0 && files.iter().any(|file| file.is_some()) {
+            bail!("there are certificates for etcd, but its endpoints are http://: write https:// to use them");
+        }
+        if over_tls > 0 && self.etcd_cafile.is_none() {
+            bail!("etcd is to be reached over https: name who signs its certificate with --etcd-cafile");
+        }
+        if self.etcd_certfile.is_some() != self.etcd_keyfile.is_some() {
+            bail!("--etcd-certfile and --etcd-keyfile belong together: one is missing");
+        }
+        Ok(())
+    }
+
+    /// What TLS to etcd needs, read from its files.
+    pub fn etcd_tls(&self) -> Result<Option<store::EtcdTls>> {
+        let read = |path: &PathBuf| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+        let Some(ca) = &self.etcd_cafile else { return Ok(None) };
+        let identity = match (&self.etcd_certfile, &self.etcd_keyfile) {
+            (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
+            _ => None,
+        };
+        Ok(Some(store::EtcdTls { ca: read(ca)?, identity, server_name: None }))
     }
 
     /// What the keys of the resources to encrypt begin with.
@@ -215,6 +268,32 @@ mod tests {
             Config::resolve(Settings { config: Some(path), ..Settings::default() }, Config::for_center()).unwrap_err();
         let text = format!("{error:#}");
         assert!(text.contains("c.yaml") && text.contains("lisen"), "{text}");
+    }
+
+    #[test]
+    fn etcd_over_tls() {
+        let check = |endpoint: &str, ca: bool, certificate: bool, key: bool| {
+            let file = |there: bool| there.then(|| PathBuf::from("f"));
+            let flags = Settings {
+                store: Some(StoreKind::Etcd),
+                etcd_endpoints: vec![endpoint.into()],
+                etcd_cafile: file(ca),
+                etcd_certfile: file(certificate),
+                etcd_keyfile: file(key),
+                ..Settings::default()
+            };
+            Config::resolve(flags, Config::for_center()).map_err(|error| error.to_string())
+        };
+        assert!(check("http://e", false, false, false).is_ok() && check("https://e", true, true, true).is_ok());
+        assert!(check("https://e", true, false, false).is_ok());
+        for (endpoint, ca, certificate, key, says) in [
+            ("https://e", false, false, false, "--etcd-cafile"),
+            ("http://e", true, false, false, "write https://"),
+            ("https://e", true, true, false, "belong together"),
+        ] {
+            let error = check(endpoint, ca, certificate, key).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
     }
 
     #[test]
