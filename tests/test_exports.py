@@ -2,12 +2,13 @@
 import contextlib
 import itertools
 import json
+import re
 import ssl
 import subprocess
 
 import pytest
 
-from center import Tools, running, wait_for
+from center import ROOT, Tools, running, wait_for
 
 APIS = "/apis/apis.kcp.io/v1alpha1"
 counter = itertools.count(1)
@@ -574,3 +575,84 @@ def test_claims_on_what_another_export_brings(center):
     assert "identityHash" in refused["message"]
     other = export(center, maker, name="other", permissionClaims=[claim(group="example.io", resource="widgets", identity="0" * 64)])
     assert center.request("GET", view(other, "*") + "/apis/example.io/v1/widgets")[0] == 404
+
+
+# ---- living with the rest ----
+
+def account(center, path, name):
+    """A ServiceAccount of a workspace, by its token."""
+    at = f"/clusters/{path}/api/v1/namespaces/default/serviceaccounts"
+    center.api("POST", at, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})
+    made = center.api("POST", f"{at}/{name}/token", {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})
+    # Without the administrator's certificate, which would count first.
+    tls = ssl.create_default_context(cafile=str(center.ca))
+    def api(method, path, body=None, **kw):
+        admin, center._tls = center._tls, tls
+        try:
+            return center.api(method, path, body, headers={"Authorization": f"Bearer {made['status']['token']}"}, **kw)
+        finally:
+            center._tls = admin
+    return api
+
+
+def test_a_controller_works_with_the_account_of_its_workspace(center):
+    provider, one = workspace(center, "provider"), workspace(center, "one")
+    made = export(center, provider, schema())
+    bind(center, one, provider)
+    center.api("POST", widgets(one), widget("a"))
+    robot, namesake = account(center, provider, "robot"), account(center, one, "robot")
+    allow(center, provider, "system:serviceaccount:default:robot", ["*"], ["apiexports/content"])
+    everywhere = view(made, "*") + "/apis/example.io/v1/widgets"
+    assert homes(robot("GET", everywhere)) == [(one, "a")]
+    mine = view(made, one) + "/apis/example.io/v1/namespaces/default/widgets"
+    robot("PATCH", f"{mine}/a/status", {"status": {"phase": "Done"}}, content_type="application/merge-patch+json")
+    assert center.api("GET", widgets(one, "a"))["status"] == {"phase": "Done"}
+    # Behind the door it is somebody; in the workspace itself, and under the same name elsewhere, nobody.
+    robot("GET", widgets(one), expect=[403])
+    namesake("GET", everywhere, expect=[403])
+
+
+def test_owners_namespaces_and_workspaces_take_bound_objects_along(center):
+    provider, one = workspace(center, "provider"), workspace(center, "one")
+    export(center, provider, schema())
+    bind(center, one, provider)
+    owner = center.api("POST", widgets(one), widget("owner"))
+    owned = widget("owned")
+    owned["metadata"]["ownerReferences"] = [{"apiVersion": "example.io/v1", "kind": "Widget", "name": "owner", "uid": owner["metadata"]["uid"]}]
+    center.api("POST", widgets(one), owned)
+    center.api("DELETE", widgets(one, "owner"))
+    wait_for("what it owned to go", lambda: names(center.api("GET", widgets(one))) == [])
+    center.api("POST", f"/clusters/{one}/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "short"}})
+    short = widgets(one).replace("/default/", "/short/")
+    center.api("POST", short, widget("a"))
+    center.api("DELETE", f"/clusters/{one}/api/v1/namespaces/short")
+    wait_for("the namespace to go", lambda: center.request("GET", f"/clusters/{one}/api/v1/namespaces/short")[0] == 404)
+    assert names(center.api("GET", f"/clusters/{one}/apis/example.io/v1/widgets")) == []
+    center.api("POST", widgets(one), widget("last"))
+    name = one.removeprefix("root:")
+    at = "/clusters/root/apis/tenancy.kcp.io/v1alpha1/workspaces"
+    center.api("DELETE", f"{at}/{name}")
+    wait_for("the workspace to go", lambda: center.request("GET", f"{at}/{name}")[0] == 404)
+    # One of the same path has nothing of the old one.
+    center.api("POST", at, {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}})
+    wait_for("the new workspace", lambda: center.api("GET", f"{at}/{name}")["status"]["phase"] == "Ready")
+    assert center.request("GET", widgets(one))[0] == 404
+    bind(center, one, provider)
+    assert names(center.api("GET", widgets(one))) == []
+    # Providers go too. What was bound stays readable, and can be let go.
+    center.api("POST", widgets(one), widget("a"))
+    center.api("DELETE", f"/clusters/{provider}{APIS}/apiexports/widgets")
+    wait_for("the binder to know", lambda: condition(
+        center.api("GET", f"/clusters/{one}{APIS}/apibindings/widgets"), "APIExportValid")["reason"] == "APIExportNotFound")
+    assert names(center.api("GET", widgets(one))) == ["a"]
+    center.api("DELETE", f"{at}/{provider.removeprefix('root:')}")
+    wait_for("the provider to go", lambda: center.request("GET", f"{at}/{provider.removeprefix('root:')}")[0] == 404)
+    unbind(center, one)
+
+
+def test_the_page_does_what_it_says(center, tmp_path):
+    script = "\n".join(re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs" / "exports.md").read_text(), re.M | re.S))
+    done = Tools(center, tmp_path).run(["bash", "-euo", "pipefail", "-c", script])
+    for said in ("400 threads", "loom.weaving.example/jacquard", "configmap/patterns", "3 woven"):
+        assert said in done.stdout, done.stdout
+    assert "diary" not in done.stdout.split("3 woven")[0].split("400 threads")[1]

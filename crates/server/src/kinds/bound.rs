@@ -155,3 +155,74 @@ fn compile(schema: &Object) -> Option<Arc<Definition>> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        cache::{Change, ChangeKind},
+        exports::{BINDINGS, SCHEMAS, schema::tests::widgets},
+        kinds::Kinds,
+        object,
+    };
+
+    fn change(key: &str, value: &Value, revision: Revision, kind: ChangeKind) -> Arc<Change> {
+        let json = object::with_revision(&object::encode(value), revision);
+        Arc::new(Change::new(kind, Arc::new(Object::new(key.into(), json, 1, revision)), None))
+    }
+
+    fn binding(uid: &str, identity: &str, followed: bool) -> Value {
+        let mut schema = json!({"name": "v1.widgets.example.io", "UID": uid, "identityHash": identity});
+        if followed {
+            schema["followed"] = true.into();
+        }
+        json!({"status": {"boundResources": [{"group": "example.io", "resource": "widgets", "schema": schema}]}})
+    }
+
+    #[test]
+    fn ten_thousand_workspaces_share_one_compiled_schema() {
+        let kinds = Arc::new(Kinds::default());
+        let see = kinds.clone().observer();
+        let identity = "a".repeat(64);
+        // A store is loaded in the order of its keys: bindings come before what they bind.
+        for i in 0..10_000 {
+            see(
+                BINDINGS,
+                &change(&format!("root:w{i}//b"), &binding("uid-v1", &identity, false), i, ChangeKind::Added),
+            );
+        }
+        assert!(kinds.find("root:w1", "example.io", "v1", "widgets").is_none(), "the schema is not there yet");
+        see(SCHEMAS, &change("root:p//v1.widgets.example.io", &widgets("v1", json!({})), 3, ChangeKind::Added));
+        assert_eq!(kinds.schemas.compiled(), 0, "nobody has asked");
+        let first = kinds.find("root:w0", "example.io", "v1", "widgets").unwrap();
+        let last = kinds.find("root:w9999", "example.io", "v1", "widgets").unwrap();
+        assert!(Arc::ptr_eq(&first, &last));
+        assert_eq!(&*first.collection, format!("example.io/widgets:{}", "a".repeat(24)));
+        assert_eq!(kinds.schemas.compiled(), 1);
+        assert!(kinds.find("root:w10000", "example.io", "v1", "widgets").is_none());
+        assert!(kinds.find_kind("root:w7", "example.io/v1", "Widget").is_some());
+        assert!(kinds.any_version("root:w7", "example.io", &format!("widgets:{}", "a".repeat(24))).is_some());
+    }
+
+    #[test]
+    fn a_schema_that_followed_another_holds_since_then() {
+        let kinds = Arc::new(Kinds::default());
+        let see = kinds.clone().observer();
+        see(SCHEMAS, &change("root:p//v1.widgets.example.io", &widgets("v1", json!({})), 3, ChangeKind::Added));
+        see(SCHEMAS, &change("root:p//v2.widgets.example.io", &widgets("v2", json!({})), 4, ChangeKind::Added));
+        let since =
+            |kinds: &Kinds| kinds.find("root:a", "example.io", "v1", "widgets")?.custom.as_ref().map(|c| c.since);
+        see(BINDINGS, &change("root:a//b", &binding("uid-v1", "abc", false), 5, ChangeKind::Added));
+        assert_eq!(since(&kinds), Some(0));
+        see(BINDINGS, &change("root:a//b", &binding("uid-v2", "abc", true), 9, ChangeKind::Modified));
+        assert_eq!(since(&kinds), Some(9));
+        see(BINDINGS, &change("root:a//b", &binding("uid-v2", "abc", true), 12, ChangeKind::Modified));
+        assert_eq!(since(&kinds), Some(9), "only its status moved");
+        let across = kinds.schemas.across("example.io", "widgets", "uid-v2", "abc");
+        assert_eq!(across[0].custom.as_ref().unwrap().since, 9);
+        see(BINDINGS, &change("root:a//b", &json!({}), 13, ChangeKind::Deleted));
+        assert_eq!(since(&kinds), None);
+    }
+}
