@@ -438,6 +438,8 @@ def test_limits(center):
     assert "limit of workspace root:small: objects: requested 1, used 12, limited to 12 by its type root:small" in body["message"]
     metrics = center.request("GET", "/metrics", accept="*/*")[2].decode()
     assert 'selvedge_workspace_objects{workspace="root:small"} 12' in metrics
+    # A workspace inside weighs what it begins with.
+    assert status_of(center, "POST", f"{at(path)}{TENANCY}/workspaces", workspace("heavy"))[0] == 403
     # Changing is fine until it becomes too much; deleting always is.
     name = next(i["metadata"]["name"] for i in center.api("GET", maps(path))["items"] + center.api("GET", maps(inner))["items"] if i["metadata"]["name"] != "kube-root-ca.crt")
     home = path if center.request("GET", f"{maps(path)}/{name}")[0] == 200 else inner
@@ -447,6 +449,9 @@ def test_limits(center):
     assert code == 403 and "bytes: requested" in body["message"]
     center.api("DELETE", f"{maps(home)}/{name}")
     assert center.request("POST", maps(inner), configmap("again"))[0] == 201
+    center.api("PATCH", f"{TENANCY}/workspacetypes/small", {"spec": {"limits": {"objects": 16}}}, content_type="application/merge-patch+json")
+    code, body = status_of(center, "POST", f"{at(path)}{TENANCY}/workspaces", workspace("heavy"))
+    assert code == 403 and "objects: requested 5, used 12, limited to 16" in body["message"], body
     # More is allowed as soon as the type allows it.
     center.api("PATCH", f"{TENANCY}/workspacetypes/small", {"spec": {"limits": {"objects": 13}}}, content_type="application/merge-patch+json")
     assert [center.request("POST", maps(inner), configmap(f"b{i}"))[0] for i in range(2)] == [201, 403]

@@ -312,7 +312,7 @@ pub async fn put(
     };
     commit.compares.extend(beside.compares);
     commit.ops.extend(beside.ops);
-    let mut room = call.server.workspaces.admit(call, key, value, expected, stored.len())?;
+    let mut room = call.server.workspaces.admit(call, key, value, expected, &commit)?;
     commit.compares.extend(room.compare.take());
     Ok(match commit_and_see(call, commit).await? {
         Some(revision) => {

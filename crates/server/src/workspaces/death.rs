@@ -36,22 +36,28 @@ fn is_ours(finalizer: &str) -> bool {
 /// Takes out of the workspace at `path` what can be taken out, says what is left, and lets its object go if nothing is.
 pub async fn take_down(hand: &Internal, object: &Object, path: &str) -> Result<Option<Duration>> {
     let server = hand.server();
-    let inside = Internal::new(server, path, "selvedge");
-    let mut left = Left::default();
-    let mut removed = 0;
+    let mut sweep = Sweep {
+        inside: Internal::new(server, path, "selvedge"),
+        path,
+        batch: Vec::new(),
+        removed: 0,
+        left: Left::default(),
+    };
     let stages: [fn(&str) -> bool; 3] =
         [|name| name == WORKSPACES, |name| name != WORKSPACES && !is_last(name), is_last];
     let mut names = server.cache.names();
     names.sort();
     for stage in stages {
         for name in names.iter().filter(|name| stage(name)) {
-            removed += empty(&inside, name, path, IN_ONE_GO.saturating_sub(removed), is_last(name), &mut left).await?;
+            sweep.empty(name, is_last(name)).await?;
         }
-        if !left.is_nothing() {
+        sweep.remove().await?;
+        if !sweep.left.is_nothing() {
             break;
         }
     }
     let kind = hand.kind(GROUP, VERSION, "workspaces")?;
+    let left = &sweep.left;
     if left.is_nothing() {
         let release = |value: &mut Value| {
             if let Some(list) = value["metadata"]["finalizers"].as_array_mut() {
@@ -75,75 +81,78 @@ pub async fn take_down(hand: &Internal, object: &Object, path: &str) -> Result<O
         value["status"]["conditions"] = lifecycle::with_times(conditions, &before);
     };
     hand.change(&kind, "", object.name(), "status", edit).await?;
-    Ok(Some(if removed > 0 { Duration::ZERO } else { LOOK }))
+    Ok(Some(if sweep.removed > 0 { Duration::ZERO } else { LOOK }))
 }
 
-/// Removes up to `most` objects of a collection and notes what stays. Answers how many went.
-async fn empty(
-    inside: &Internal,
-    collection: &str,
-    path: &str,
-    most: usize,
-    last: bool,
-    left: &mut Left,
-) -> Result<usize> {
-    let server = inside.server();
-    let snapshot = server.cache.snapshot(collection);
-    let mut batch: Vec<&Arc<Object>> = Vec::new();
-    let mut removed = 0;
-    let (group, resource) = collection.split_once('/').unwrap_or(("", collection));
-    let find = || server.kinds.any_version(path, if group == "core" { "" } else { group }, resource);
-    let prefix = format!("{path}/");
-    for object in snapshot.items.range(&prefix, "") {
-        if removed + batch.len() >= most {
-            left.note(collection, object);
-            continue;
-        }
-        let waits = finalizers(object).iter().any(|f| !(last && is_ours(f)));
-        // A pod that runs ends gracefully.
-        let runs = collection == "core/pods" && scan::raw_at(&object.json, &["spec", "nodeName"]).is_some();
-        match Some(()).filter(|()| waits || runs).and_then(|()| find()) {
-            Some(kind) => {
-                if scan::raw_at(&object.json, &["metadata", "deletionTimestamp"]).is_none() {
-                    inside.delete(&kind, object, &Options::background()).await?;
-                }
-                if let Some(still) = server.cache.get(collection, &object.key) {
-                    left.note(collection, &still);
-                }
+/// One go through what is in a workspace.
+struct Sweep<'a> {
+    inside: Internal,
+    path: &'a str,
+    /// What goes in the next commit, with the collections it is in.
+    batch: Vec<(Box<str>, Arc<Object>)>,
+    removed: usize,
+    left: Left,
+}
+
+impl Sweep<'_> {
+    /// Takes what is in one collection, or begins to, and notes what stays.
+    async fn empty(&mut self, collection: &str, last: bool) -> Result<()> {
+        let server = self.inside.server().clone();
+        let (group, resource) = collection.split_once('/').unwrap_or(("", collection));
+        let find = || server.kinds.any_version(self.path, if group == "core" { "" } else { group }, resource);
+        let snapshot = server.cache.snapshot(collection);
+        for object in snapshot.items.range(&format!("{}/", self.path), "") {
+            if self.removed + self.batch.len() >= IN_ONE_GO {
+                self.left.note(collection, object);
+                continue;
             }
-            // Also what is of no kind any more, so that nobody could let go of it.
-            None => batch.push(object),
+            let waits = finalizers(object).iter().any(|f| !(last && is_ours(f)));
+            // A pod that runs ends gracefully.
+            let runs = collection == "core/pods" && scan::raw_at(&object.json, &["spec", "nodeName"]).is_some();
+            match Some(()).filter(|()| waits || runs).and_then(|()| find()) {
+                Some(kind) => {
+                    if scan::raw_at(&object.json, &["metadata", "deletionTimestamp"]).is_none() {
+                        self.inside.delete(&kind, object, &Options::background()).await?;
+                    }
+                    if let Some(still) = server.cache.get(collection, &object.key) {
+                        self.left.note(collection, &still);
+                    }
+                }
+                // Also what is of no kind any more, so that nobody could let go of it.
+                None => self.batch.push((collection.into(), object.clone())),
+            }
+            if self.batch.len() >= AT_ONCE {
+                self.remove().await?;
+            }
         }
-        if batch.len() >= AT_ONCE {
-            removed += remove(inside, collection, &std::mem::take(&mut batch), left).await?;
-        }
+        Ok(())
     }
-    removed += remove(inside, collection, &batch, left).await?;
-    Ok(removed)
-}
 
-/// One commit. If somebody has changed one of them meanwhile, they are all left for the next time.
-async fn remove(inside: &Internal, collection: &str, objects: &[&Arc<Object>], left: &mut Left) -> Result<usize> {
-    if objects.is_empty() {
-        return Ok(0);
-    }
-    let cache = &inside.server().cache;
-    let mut commit = Commit::default();
-    for object in objects {
-        let key = format!("{collection}/{}", object.key);
-        commit.compares.push(Compare { key: key.clone(), modified: object.revision });
-        commit.ops.push(Op::Delete { key });
-    }
-    match cache.store().commit(commit).await.map_err(|error| crate::unavailable(&error))? {
-        Outcome::Committed(revision) => {
-            cache.wait_for(revision).await;
-            Ok(objects.len())
+    /// One commit. If somebody has changed one of them meanwhile, they are all left for the next time.
+    async fn remove(&mut self) -> Result<()> {
+        let batch = std::mem::take(&mut self.batch);
+        if batch.is_empty() {
+            return Ok(());
         }
-        Outcome::Conflict { found, .. } => {
-            cache.wait_for(found).await;
-            objects.iter().for_each(|object| left.note(collection, object));
-            Ok(1)
+        let mut commit = Commit::default();
+        for (collection, object) in &batch {
+            let key = format!("{collection}/{}", object.key);
+            commit.compares.push(Compare { key: key.clone(), modified: object.revision });
+            commit.ops.push(Op::Delete { key });
         }
+        let cache = &self.inside.server().cache;
+        match cache.store().commit(commit).await.map_err(|error| crate::unavailable(&error))? {
+            Outcome::Committed(revision) => {
+                cache.wait_for(revision).await;
+                self.removed += batch.len();
+            }
+            Outcome::Conflict { found, .. } => {
+                cache.wait_for(found).await;
+                batch.iter().for_each(|(collection, object)| self.left.note(collection, object));
+                self.removed += 1;
+            }
+        }
+        Ok(())
     }
 }
 

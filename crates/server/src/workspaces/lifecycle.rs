@@ -40,16 +40,15 @@ pub async fn run(server: Arc<Server>) {
         match again {
             None => {}
             Some(Duration::ZERO) => server.workspaces.queue.push(&key),
-            Some(after) => {
-                if waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone()) {
-                    let (workspaces, waiting) = (server.workspaces.clone(), waiting.clone());
-                    let push = move |key: &str| {
-                        waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
-                        workspaces.queue.push(key);
-                    };
-                    server.workspaces.queue.again(key, push, after);
-                }
+            Some(after) if waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone()) => {
+                let (workspaces, waiting) = (server.workspaces.clone(), waiting.clone());
+                let push = move |key: &str| {
+                    waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+                    workspaces.queue.push(key);
+                };
+                server.workspaces.queue.again(key, push, after);
             }
+            Some(_) => {}
         }
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use api::status::{Result, Status};
 use serde_json::Value;
-use store::{Compare, Revision};
+use store::{Commit, Compare, Op, Revision};
 
 use super::{Space, WORKSPACES, Workspaces, path};
 use crate::{call::Call, request::ROOT};
@@ -67,6 +67,8 @@ impl Drop for Room {
 /// A write, as far as limits care.
 pub struct Write {
     pub creates: bool,
+    /// How many new ones come with it, itself included.
+    pub objects: usize,
     pub size: usize,
     pub before: usize,
     /// The object is being deleted: finalizers must be able to come off it.
@@ -87,13 +89,15 @@ impl Workspaces {
     }
 
     /// May this object be written where the call says? The answer must be kept until the write is done.
-    pub fn admit(&self, call: &Call, key: &str, value: &Value, expected: Revision, size: usize) -> Result<Room> {
+    pub fn admit(&self, call: &Call, key: &str, value: &Value, expected: Revision, commit: &Commit) -> Result<Room> {
         if call.cluster == ROOT {
             return Ok(Room::default());
         }
         let before = || call.server.cache.get(&call.kind.collection, key).map_or(0, |old| old.json.len());
+        let (objects, size) = weigh(commit);
         let write = Write {
             creates: expected == 0,
+            objects,
             size,
             before: if expected == 0 { 0 } else { before() },
             leaving: value["metadata"]["deletionTimestamp"].is_string(),
@@ -124,7 +128,7 @@ impl Workspaces {
         if all.is_empty() {
             return Ok(room);
         }
-        room.objects = i64::from(write.creates);
+        room.objects = write.objects as i64;
         room.bytes = (write.size as i64 - write.before as i64).max(0);
         for space in space.upwards() {
             let Some(limits) = all.get(&*space.of_type()) else { continue };
@@ -188,6 +192,22 @@ impl Space {
     }
 }
 
+/// How many objects a commit makes, and how large they and the one that it is about are. The first key is that one's; what
+/// else it changes (quotas) stays about the same.
+fn weigh(commit: &Commit) -> (usize, usize) {
+    let is_new = |key: &str| !key.starts_with("-/") && commit.compares.iter().any(|c| c.modified == 0 && c.key == key);
+    let mut weight = (0, 0);
+    for (i, op) in commit.ops.iter().enumerate() {
+        let Op::Put { key, value } = op else { continue };
+        let new = is_new(key);
+        weight.0 += usize::from(new);
+        if new || i == 0 {
+            weight.1 += value.len();
+        }
+    }
+    weight
+}
+
 /// The server writes for itself: as a user whom nobody can become.
 pub fn is_internal(call: &Call) -> bool {
     call.user.name == crate::internal::NAME
@@ -225,7 +245,7 @@ mod tests {
     }
 
     fn create(size: usize) -> Write {
-        Write { creates: true, size, before: 0, leaving: false, internal: false }
+        Write { creates: true, objects: 1, size, before: 0, leaving: false, internal: false }
     }
 
     #[test]
@@ -255,13 +275,32 @@ mod tests {
     fn bytes_count_what_is_added() {
         let all = small(1000, 1000);
         let used = all.get("root:a").unwrap().bytes.load(Relaxed) as usize;
-        let change =
-            |size: usize, before: usize| Write { creates: false, size, before, leaving: false, internal: false };
+        let change = |size: usize, before: usize| Write {
+            creates: false,
+            objects: 0,
+            size,
+            before,
+            leaving: false,
+            internal: false,
+        };
         assert!(all.admit_in("root:a", &create(1000 - used)).is_ok());
         assert!(all.admit_in("root:a", &create(1001 - used)).is_err());
         assert!(all.admit_in("root:a", &change(5000, 4900)).is_ok(), "only what is added counts");
         assert!(all.admit_in("root:a", &change(5000, 1000)).is_err());
         assert!(all.admit_in("root:a", &change(1000, 5000)).is_ok(), "getting smaller is always fine");
+    }
+
+    #[test]
+    fn commits_are_weighed() {
+        let put = |key: &str, size: usize| Op::Put { key: key.into(), value: vec![0; size].into() };
+        let compare = |key: &str, modified| Compare { key: key.into(), modified };
+        let create = Commit {
+            compares: vec![compare("a/b/c", 0), compare("-/ports/1", 0), compare("a/quota", 7), compare("x/y", 0)],
+            ops: vec![put("a/b/c", 10), put("-/ports/1", 100), put("a/quota", 1000), put("x/y", 5)],
+        };
+        assert_eq!(weigh(&create), (2, 15));
+        let update = Commit { compares: vec![compare("a/b/c", 3)], ops: vec![put("a/b/c", 10)] };
+        assert_eq!(weigh(&update), (0, 10));
     }
 
     #[test]
@@ -271,7 +310,7 @@ mod tests {
         assert_eq!(made.compare, Some(Compare { key: "tenancy.kcp.io/workspaces/root//a".into(), modified: 2 }));
         drop(made);
         all.get("root:a").unwrap().leaving.store(true, Relaxed);
-        let write = |creates, leaving, internal| Write { creates, size: 1, before: 0, leaving, internal };
+        let write = |creates, leaving, internal| Write { creates, objects: 1, size: 1, before: 0, leaving, internal };
         for (write, fine) in [
             (write(true, false, false), false),
             (write(true, false, true), false),
