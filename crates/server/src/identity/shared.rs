@@ -13,8 +13,8 @@ use crate::{
     object,
 };
 
-/// The collection in the store.
-pub const FILES: &str = "identity.selvedge.dev/files";
+/// The collection in the store. No resource can have this name, not even one that somebody defines.
+pub const FILES: &str = "identity.selvedge.dev/_files";
 const TRIES: usize = 5;
 
 fn store_key(name: &str) -> String {
@@ -104,6 +104,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_second_server_is_the_first() {
+        let plural = FILES.split('/').next_back().unwrap();
+        assert!(!api::names::dns1035_label(plural).is_empty(), "a definition could serve the keys");
         let store = store::MemoryStore::default();
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         join(&store, one.path(), 100).await.unwrap();
