@@ -30,6 +30,7 @@ pub async fn start(config: &Config) -> Result<server::Running> {
         extra_names: config.tls_names.clone(),
         identity: config.identity.options()?,
         plugins: config.plugins()?,
+        audit: config.audit.options(),
         limits: server::Limits {
             reads: config.max_requests_inflight,
             writes: config.max_mutating_requests_inflight,

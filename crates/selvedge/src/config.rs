@@ -6,7 +6,10 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use crate::identity::{IdentityConfig, IdentitySettings};
+use crate::{
+    audit::{AuditConfig, AuditSettings},
+    identity::{IdentityConfig, IdentitySettings},
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -72,6 +75,8 @@ pub struct Settings {
     /// The same for requests that write. [default: 16 for each processor]
     #[arg(long, env = "SELVEDGE_MAX_MUTATING_REQUESTS_INFLIGHT")]
     pub max_mutating_requests_inflight: Option<usize>,
+    #[command(flatten)]
+    pub audit: AuditSettings,
     /// What is logged: error, warn, info, debug, trace, or per module as in `info,server=debug`.
     #[arg(long, env = "SELVEDGE_LOG")]
     pub log: Option<String>,
@@ -99,6 +104,7 @@ pub struct Config {
     pub disable_admission_plugins: Vec<String>,
     pub max_requests_inflight: usize,
     pub max_mutating_requests_inflight: usize,
+    pub audit: AuditConfig,
     pub log: String,
 }
 
@@ -123,6 +129,7 @@ impl Config {
             disable_admission_plugins: Vec::new(),
             max_requests_inflight: limits.reads,
             max_mutating_requests_inflight: limits.writes,
+            audit: AuditConfig::default(),
             log: "info".into(),
         }
     }
@@ -172,6 +179,7 @@ impl Config {
         set(&mut self.disable_admission_plugins, chosen(over.disable_admission_plugins));
         set(&mut self.max_requests_inflight, over.max_requests_inflight);
         set(&mut self.max_mutating_requests_inflight, over.max_mutating_requests_inflight);
+        self.audit.lay(over.audit);
         set(&mut self.log, over.log);
     }
 
@@ -233,15 +241,19 @@ impl Config {
         Ok(Some(store::EtcdTls { ca: read(ca)?, identity, server_name: None }))
     }
 
-    /// What the keys of the resources to encrypt begin with.
+    /// What the keys of the resources to encrypt begin with. With them go the private keys that centers of one store share.
     pub fn encrypted_prefixes(&self) -> Vec<String> {
         let named = self.encrypt_resources.iter().filter(|name| *name != "none");
-        named
+        let mut prefixes: Vec<String> = named
             .map(|name| {
                 let (resource, group) = name.split_once('.').unwrap_or((name, ""));
                 server::store_prefix(group, resource)
             })
-            .collect()
+            .collect();
+        if !prefixes.is_empty() {
+            prefixes.push(format!("{}/", server::identity::SHARED_FILES));
+        }
+        prefixes
     }
 }
 
@@ -309,10 +321,13 @@ mod tests {
             let encrypt_resources = names.iter().map(|name| (*name).to_owned()).collect();
             Config::resolve(Settings { encrypt_resources, ..Settings::default() }, Config::for_center())
         };
-        assert_eq!(of(&[]).unwrap().encrypted_prefixes(), ["core/secrets/"]);
+        assert_eq!(of(&[]).unwrap().encrypted_prefixes(), ["core/secrets/", "identity.selvedge.dev/files/"]);
         assert_eq!(of(&["none"]).unwrap().encrypted_prefixes(), [""; 0]);
         let two = of(&["configmaps", "widgets.example.com"]).unwrap();
-        assert_eq!(two.encrypted_prefixes(), ["core/configmaps/", "example.com/widgets/"]);
+        assert_eq!(
+            two.encrypted_prefixes(),
+            ["core/configmaps/", "example.com/widgets/", "identity.selvedge.dev/files/"]
+        );
         assert_eq!(two.secrets_key_file, PathBuf::from(".data/center/pki/secrets.key"));
         assert!(of(&["*"]).unwrap_err().to_string().contains("plural name"));
     }

@@ -1,5 +1,6 @@
 //! The binary: one command per role.
 
+mod audit;
 mod center;
 mod cli;
 mod config;

@@ -35,6 +35,33 @@ impl Body {
             made => made,
         }
     }
+
+    /// Keeps something until the body has ended.
+    pub fn until_end(self, kept: Box<dyn Send>) -> Self {
+        match self {
+            Self::Stream(stream) => Self::stream(Kept { stream, kept: Some(kept) }),
+            made => made,
+        }
+    }
+}
+
+/// A stream with something that is let go of when the stream ends, or nobody wants it any more.
+struct Kept {
+    stream: BoxStream,
+    kept: Option<Box<dyn Send>>,
+}
+
+impl Stream for Kept {
+    type Item = Bytes;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let this = self.get_mut();
+        let next = this.stream.as_mut().poll_next(cx);
+        if matches!(next, Poll::Ready(None)) {
+            this.kept = None;
+        }
+        next
+    }
 }
 
 /// A stream that others get a turn between the pieces of, however fast its client reads: one long list must not keep a

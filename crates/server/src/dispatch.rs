@@ -4,15 +4,16 @@ use std::sync::{Arc, Mutex};
 
 use api::status::{Result, Status};
 use bytes::Bytes;
+use futures::FutureExt;
 use http::{Method, Request, Response, header::ACCEPT, request::Parts};
 use http_body_util::{BodyExt, Limited};
 
 use crate::{
-    Server, authorize,
+    Server, audit, authorize,
     body::Body,
     call::Call,
     exports,
-    identity::{Peer, User},
+    identity::{Attributes, Authorizer, Peer, User},
     kinds::Kind,
     limits::{self, Seat},
     negotiate::{self, Accept, Format, Offer},
@@ -21,7 +22,7 @@ use crate::{
     request::{Door, Path, Query, Route, Target, Verb},
     respond, subresources, verbs,
     webhooks::convert,
-    workspaces::wildcard::EVERYWHERE,
+    workspaces::{seen_from, wildcard::EVERYWHERE},
 };
 
 impl Server {
@@ -35,10 +36,25 @@ impl Server {
         let format = error_format(&request);
         let method = request.method().clone();
         let verb = verb_label(&request);
-        let response = match self.clone().answer(request, &peer).await {
+        let trail = audit::of(request.extensions()).cloned();
+        let answer = self.clone().answer(request, &peer);
+        let answer = match &trail {
+            None => answer.await,
+            Some(trail) => match std::panic::AssertUnwindSafe(answer).catch_unwind().await {
+                Ok(answer) => answer,
+                Err(panic) => {
+                    trail.panicked().await;
+                    std::panic::resume_unwind(panic)
+                }
+            },
+        };
+        let mut response = match answer {
             Ok(response) => response,
             Err(status) => respond::failure(&status, format),
         };
+        if let Some(trail) = trail {
+            response = trail.finish(response, verb == "watch").await;
+        }
         self.metrics.observe(verb, response.status().as_u16(), started.elapsed());
         if method == Method::HEAD {
             return response.map(|_| Body::empty());
@@ -56,6 +72,16 @@ impl Server {
         // Through the door of an export come those whom its workspace knows.
         let home = path.view.as_ref().map_or(&path.cluster, |door| &door.provider);
         let sender = self.identity.authenticate(peer, request.headers(), home, &*self.cache)?;
+        if let Some(trail) = audit::of(request.extensions()) {
+            let attributes = match &path.route {
+                Route::Resource(target) => match Verb::of(request.method(), target, &query) {
+                    Some(verb) => authorize::of_request(verb, target, &query),
+                    None => authorize::of_path(request.method(), request.uri().path()),
+                },
+                _ => authorize::of_path(request.method(), request.uri().path()),
+            };
+            trail.asked(&sender, &path.cluster, &attributes).await;
+        }
         if let Some(door) = path.view {
             return self.through(door, path.cluster, path.route, query, sender, request).await;
         }
@@ -84,6 +110,7 @@ impl Server {
         let attributes = authorize::of_path(request.method(), path);
         let user = self.act_as(sender, request.headers(), cluster, &attributes)?;
         self.authorize(&user, cluster, &attributes)?;
+        self.note_allowed(request.extensions(), &user, cluster, &attributes);
         match limits::level_of_path(&user, path) {
             Some(level) => self.inflight.enter(level, cluster, &user.name, 1).await.map(Some),
             None => Ok(None),
@@ -110,6 +137,7 @@ impl Server {
         let attributes = authorize::of_request(verb, &target, &query);
         let user = self.act_as(sender, &parts.headers, &cluster, &attributes)?;
         self.authorize(&user, &cluster, &attributes)?;
+        self.note_allowed(&parts.extensions, &user, &cluster, &attributes);
         let kind = self.kinds.find(&cluster, &target.group, &target.version, &target.resource);
         let Some(kind) = kind else {
             // Groups that only definitions serve are not known to upstream's router at all.
@@ -121,6 +149,14 @@ impl Server {
         }
         exports::check_policy(&self, &user, &cluster, &kind, &attributes)?;
         self.perform(Asked { cluster, kind, target, query, user, verb, view: None }, parts, body).await
+    }
+
+    /// Tells the trail, if there is one, who may do it and why.
+    fn note_allowed(&self, extensions: &http::Extensions, user: &User, cluster: &str, attributes: &Attributes) {
+        if let Some(trail) = audit::of(extensions) {
+            let here = self.authorization.in_workspace(cluster);
+            trail.allowed(user, || here.authorize(&seen_from(user, cluster), attributes).reason);
+        }
     }
 
     /// The same through the door that the provider of an export has.
@@ -198,6 +234,9 @@ impl Server {
             Ok(reply) => convert::reply(&call, reply).await,
             refused => refused,
         };
+        if let Some(trail) = audit::of(&parts.extensions) {
+            leave_traces(trail, &call, &answer);
+        }
         let response = match answer {
             Ok(reply) => respond::reply(&call, reply),
             Err(status) => respond::call_failure(&call, &status),
@@ -258,6 +297,32 @@ struct Asked {
     user: User,
     verb: Verb,
     view: Option<exports::View>,
+}
+
+/// What was sent and answered, and what admission noted, as far as the audit log wants it.
+fn leave_traces(trail: &audit::Trail, call: &Call, answer: &Result<Reply>) {
+    let content_type = call.header("content-type");
+    trail.sent(call.body.len(), || {
+        if content_type.contains("protobuf") {
+            return verbs::write::receive(call).ok().map(|received| received.value);
+        }
+        audit::json_of(content_type, &call.body)
+    });
+    match answer {
+        Ok(Reply::Object { object, .. }) => trail.answered(object.json.len(), || Some(object.value())),
+        Ok(Reply::Value { value, .. }) => trail.answered(1024, || Some(value.clone())),
+        Ok(Reply::List(list)) => {
+            let size = 256 + list.items.iter().map(|object| object.json.len()).sum::<usize>();
+            trail.answered(size, || {
+                let items: Vec<_> = list.items.iter().map(|object| object.value()).collect();
+                let metadata = serde_json::json!({"resourceVersion": list.revision.to_string()});
+                let (kind, version) = (call.kind.list_kind(), &call.kind.api_version);
+                Some(serde_json::json!({"kind": kind, "apiVersion": version, "metadata": metadata, "items": items}))
+            });
+        }
+        Ok(Reply::Watch(_)) | Err(_) => {}
+    }
+    trail.annotate(call.notes.annotations());
 }
 
 async fn run(call: &Call, verb: Verb) -> Result<Reply> {

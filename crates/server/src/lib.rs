@@ -1,6 +1,7 @@
 //! The Kubernetes API over HTTP: the same server at the center and on every edge.
 
 mod admission;
+pub mod audit;
 mod authorize;
 mod body;
 pub mod cache;
@@ -58,6 +59,8 @@ pub struct Options {
     pub limits: limits::Limits,
     /// Which steps of admission are on.
     pub plugins: Plugins,
+    /// Without it nothing is written down.
+    pub audit: Option<audit::Options>,
 }
 
 pub struct Server {
@@ -75,6 +78,7 @@ pub struct Server {
     pub inflight: limits::Inflight,
     pub openapi: openapi::Documents,
     pub metrics: metrics::Metrics,
+    pub audit: Option<Arc<audit::Audit>>,
     pub shutdown: watch::Receiver<bool>,
     pub address: SocketAddr,
     pub limits: limits::Limits,
@@ -89,6 +93,8 @@ pub enum Error {
     Listen { address: SocketAddr, error: std::io::Error },
     #[error(transparent)]
     Identity(#[from] identity::Error),
+    #[error(transparent)]
+    Audit(#[from] audit::Error),
     #[error("the objects that every center has could not be made: {0}")]
     Prepare(Status),
 }

@@ -16,6 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::{
     Error, Options, Server,
     admission::Registry,
+    audit::Audit,
     authorize::Authorization,
     cache::Cache,
     controllers::{self, Controllers},
@@ -51,6 +52,7 @@ pub async fn start(options: Options) -> Result<Running, Error> {
     }
     let identity =
         Identity::open(&options.data_dir, address, &options.extra_names, &options.identity, options.shared_store)?;
+    let audit = options.audit.map(Audit::open).transpose()?;
     let tls = TlsAcceptor::from(identity.tls()?);
     let kinds = Arc::new(Kinds::default());
     let controllers = Controllers::new();
@@ -85,6 +87,7 @@ pub async fn start(options: Options) -> Result<Running, Error> {
         inflight: Inflight::new(&options.limits),
         openapi: Documents::default(),
         metrics: Metrics::default(),
+        audit,
         shutdown,
         address,
         shared_store: options.shared_store,
@@ -113,6 +116,9 @@ impl Running {
             tracing::error!(%error, "the accept loop did not end well");
         }
         self.server.cache.store().close().await;
+        if let Some(audit) = &self.server.audit {
+            audit.close().await;
+        }
     }
 }
 
@@ -152,14 +158,18 @@ async fn accept(server: Arc<Server>, listener: TcpListener, tls: TlsAcceptor) {
 
 async fn serve(server: Arc<Server>, stream: TcpStream, tls: TlsAcceptor) {
     let _ = stream.set_nodelay(true);
+    let from = stream.peer_addr().map_or(std::net::Ipv4Addr::UNSPECIFIED.into(), |address| address.ip());
     let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await else { return };
     let chain = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec).unwrap_or_default();
     let peer = Arc::new(Peer::new(chain));
     let mut shutdown = server.shutdown.clone();
     let service = {
         let server = server.clone();
-        service_fn(move |request| {
+        service_fn(move |mut request| {
             let (server, peer) = (server.clone(), peer.clone());
+            if let Some(audit) = &server.audit {
+                audit.begin(&mut request, from);
+            }
             async move { Ok::<_, std::convert::Infallible>(server.handle(request, peer).await) }
         })
     };

@@ -84,6 +84,9 @@ impl Metrics {
             server.cache.revision()
         );
         server.inflight.text(&mut out);
+        if let Some(audit) = &server.audit {
+            audit.text(&mut out);
+        }
         out.push_str("# EOF\n");
         out.into_bytes()
     }

@@ -27,7 +27,6 @@ impl Notes {
     }
 
     /// Everything that was noted for the audit log.
-    #[allow(dead_code, reason = "for the audit log to read")]
     pub fn annotations(&self) -> BTreeMap<String, String> {
         self.annotations.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

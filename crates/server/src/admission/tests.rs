@@ -27,6 +27,7 @@ async fn running() -> (Running, tempfile::TempDir) {
         identity: Default::default(),
         limits: Limits::default(),
         plugins: Default::default(),
+        audit: None,
     };
     (crate::start(options).await.unwrap(), dir)
 }
