@@ -407,7 +407,7 @@ def test_a_node_joins_and_does_no_more_than_its_pods_need(here, home, tools, nod
         ("POST", f"{work}/pods", {**pod, "metadata": {"name": "new"}}, 403, 'pod does not have "kubernetes.io/config.mirror" annotation'),
         ("POST", f"{work}/pods", mirror, 201, ""),
         ("POST", f"{work}/pods", {**mirror, "metadata": {**mirror["metadata"], "name": "m2"}, "spec": {**mirror["spec"],
-         "volumes": [{"name": "v", "secret": {"secretName": "other"}}]}}, 403, 'node "node-a" can not create pods that reference secrets'),
+         "volumes": [{"name": "v", "secret": {"secretName": "other"}}]}}, 403, "a mirror pod may not reference secrets"),
         ("DELETE", f"{work}/pods/elsewhere", None, 403, 'node "node-a" can only delete pods with spec.nodeName set to itself'),
         ("POST", f"{work}/serviceaccounts/used/token", token(bound), 201, ""),
         ("POST", f"{work}/serviceaccounts/used/token", token(), 403, "node requested token not bound to a pod"),
@@ -486,6 +486,15 @@ def test_kubectl_asks_who_may(here, tools, node):
     rules = Client(here, cert=node.cert).request("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", {
         "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": "default"}})[1]
     assert rules["status"]["incomplete"] and "node authorizer" in rules["status"]["evaluationError"]
+
+
+def test_a_namespace_is_within_itself(here, tools):
+    tools.kubectl("create", "namespace", "own")
+    tools.kubectl("-n", "own", "create", "rolebinding", "jane", "--clusterrole=view", "--user=jane")
+    jane = Client(here, token="jane-secret")
+    assert jane.code("GET", "/api/v1/namespaces/own") == 200
+    assert jane.code("GET", "/api/v1/namespaces/default") == 403 and jane.code("GET", "/api/v1/namespaces") == 403
+    assert jane.code("DELETE", "/api/v1/namespaces/own") == 403
 
 
 def test_nodes_of_root_are_nobody_elsewhere(here, tools, node):

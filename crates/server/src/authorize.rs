@@ -183,13 +183,16 @@ pub fn of_path(method: &Method, path: &str) -> Attributes {
 }
 
 pub fn of_target(verb: Verb, target: &Target) -> Attributes {
+    // A namespace is within itself: rights that one has in it are enough to look at it.
+    let itself = target.group.is_empty() && target.resource == "namespaces" && target.namespace.is_empty();
+    let namespace = if itself { &target.name } else { &target.namespace };
     Attributes {
         verb: verb.name().to_owned(),
         group: target.group.clone(),
         version: target.version.clone(),
         resource: target.resource.clone(),
         subresource: target.subresource.clone(),
-        namespace: target.namespace.clone(),
+        namespace: namespace.clone(),
         name: target.name.clone(),
         ..Attributes::default()
     }

@@ -133,6 +133,9 @@ fn mirror_pod(call: &Call, node: &str, pod: &Value) -> Result<()> {
     if pod["metadata"]["annotations"].get(MIRROR).is_none() {
         return refuse(format!("pod does not have {MIRROR:?} annotation, node {node:?} can only create mirror pods"));
     }
+    if let Some(why) = pod_references::not_for_mirrors(pod) {
+        return refuse(why.to_owned());
+    }
     if !on(pod, node) {
         return refuse(format!("node {node:?} can only create pods with spec.nodeName set to itself"));
     }
@@ -278,8 +281,7 @@ pub fn restrict_token(call: &Call, request: &Value) -> Result<()> {
         return refuse("node requested token with a pod binding without a uid");
     }
     let name = text("name");
-    let pod =
-        one(call, "core/pods", &call.target.namespace, name).ok_or_else(|| Status::not_found("", "pods", name))?;
+    let pod = one(call, "core/pods", &call.target.namespace, name).ok_or_else(|| Status::not_found("", "pod", name))?;
     if pod["metadata"]["uid"] != text("uid") {
         return refuse(&format!(
             "the UID in the bound object reference ({}) does not match the UID in record. The object might have been deleted \

@@ -63,10 +63,10 @@ pub fn update(call: &Call, new: &mut Value, old: &Value) {
 
 async fn service_account(call: &Call, pod: &mut Value) -> Result<()> {
     if is_mirror(pod) {
-        if pod["spec"]["serviceAccountName"].as_str().is_some_and(|name| !name.is_empty()) {
-            return Err(forbid(call, pod, "a mirror pod may not reference service accounts"));
-        }
-        return Ok(());
+        return match crate::identity::pod_references::not_for_mirrors(pod) {
+            Some(why) => Err(forbid(call, pod, why)),
+            None => Ok(()),
+        };
     }
     let name = admission::service_account_name(pod).to_owned();
     let Some(account) = find_account(call, &name).await else {

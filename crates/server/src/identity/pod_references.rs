@@ -111,15 +111,22 @@ pub fn volume_secrets(spec: &Value, claim_namespace: &str) -> Vec<Box<str>> {
     found
 }
 
-/// What a pod that a node makes itself may not have: the first reference to another object, in upstream's words.
-pub fn foreign_reference(pod: &Value) -> Result<(), String> {
-    let refuse = |what: &str| Err(what.to_owned());
+/// Why a pod cannot be a mirror of what a node runs: nobody may give such a pod what its node could then read.
+pub fn not_for_mirrors(pod: &Value) -> Option<&'static str> {
     if text(pod, "/spec/serviceAccountName").is_some() {
-        return refuse("serviceaccounts");
+        return Some("a mirror pod may not reference service accounts");
     }
     if secrets(pod).next().is_some() {
-        return refuse("secrets");
+        return Some("a mirror pod may not reference secrets");
     }
+    let mut sources = volumes(pod).flat_map(|v| list(&v["projected"], "sources"));
+    let token = sources.any(|source| source.get("serviceAccountToken").is_some());
+    token.then_some("a mirror pod may not use ServiceAccountToken volume projections")
+}
+
+/// What else a pod that a node makes itself may not have: the first reference to another object, in upstream's words.
+pub fn foreign_reference(pod: &Value) -> Result<(), String> {
+    let refuse = |what: &str| Err(what.to_owned());
     if config_maps(pod).next().is_some() {
         return refuse("configmaps");
     }
@@ -139,11 +146,8 @@ pub fn foreign_reference(pod: &Value) -> Result<(), String> {
             }
         }
         for source in list(&volume["projected"], "sources") {
-            for (field, what) in [
-                ("serviceAccountToken", "serviceaccounts (via projected volumes)"),
-                ("clusterTrustBundle", "clustertrustbundles"),
-                ("podCertificate", "podcertificates"),
-            ] {
+            for (field, what) in [("clusterTrustBundle", "clustertrustbundles"), ("podCertificate", "podcertificates")]
+            {
                 if source.get(field).is_some() {
                     return refuse(what);
                 }

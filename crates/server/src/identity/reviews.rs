@@ -3,6 +3,7 @@
 
 use api::{
     field::{FieldError, FieldErrors},
+    names,
     selector::FieldSelector,
     status::{Result, Status},
 };
@@ -192,6 +193,30 @@ fn selector_errors(selector: &Value, name: &str, errors: &mut FieldErrors) {
             errors.push(FieldError::required(format!("{path}.requirements"), &detail));
         }
         _ => {}
+    }
+    for (at, requirement) in selector["requirements"].as_array().into_iter().flatten().enumerate() {
+        let path = format!("{path}.requirements[{at}]");
+        let given = !strings(requirement, "/values").is_empty();
+        // Operators that are not known here may be known to who decides.
+        match text(requirement, "/operator") {
+            "In" | "NotIn" if !given => errors.push(FieldError::required(
+                format!("{path}.values"),
+                "must be specified when `operator` is 'In' or 'NotIn'",
+            )),
+            "Exists" | "DoesNotExist" if given => errors.push(FieldError::forbidden(
+                format!("{path}.values"),
+                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+            )),
+            _ => {}
+        }
+        let key = text(requirement, "/key");
+        if name == "fieldSelector" && key.is_empty() {
+            errors.push(FieldError::required(format!("{path}.key"), "must be specified"));
+        }
+        if name == "labelSelector" {
+            let wrong = names::qualified_name(key);
+            errors.extend(wrong.iter().map(|why| FieldError::invalid(format!("{path}.key"), &key.into(), why)));
+        }
     }
 }
 
