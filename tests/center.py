@@ -137,13 +137,15 @@ class Center:
         keep.mkdir(exist_ok=True)
         self.ca = keep / "ca.crt"
         self.ca.write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
-        self._tls = ssl.create_default_context(cafile=str(self.ca))
+        tls = ssl.create_default_context(cafile=str(self.ca))
         self.cert = self.key = None
         if "client-certificate-data" in user:
             self.cert, self.key = keep / "admin.crt", keep / "admin.key"
             self.cert.write_bytes(base64.b64decode(user["client-certificate-data"]))
             self.key.write_bytes(base64.b64decode(user["client-key-data"]))
-            self._tls.load_cert_chain(str(self.cert), str(self.key))
+            tls.load_cert_chain(str(self.cert), str(self.key))
+        # Whole at once: other threads connect meanwhile, and without the certificate they would be nobody.
+        self._tls = tls
         return True
 
     def log_tail(self, lines=30):
