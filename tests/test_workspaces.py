@@ -354,7 +354,7 @@ def test_who_administers_one_is_nobody_elsewhere(center):
         center.api("POST", types, {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType", "metadata": {"name": "thief"},
                                    "spec": {"defaultAPIBindings": [{"path": b, "export": "secret"}]}}, headers=headers)
         code, body = status_of(center, "POST", f"{at(a)}{TENANCY}/workspaces", workspace("loot", "thief", a), headers=admin)
-        assert code == 422 and "may not bind" in body["message"], body
+        assert code == 422 and "beside the export may bind it" in body["message"], body
         # Certificates count everywhere: they are not signed here.
         code, body = status_of(center, "POST", f"{at(a)}/apis/certificates.k8s.io/v1/certificatesigningrequests", {
             "metadata": {"name": "x"}, "spec": {"signerName": "kubernetes.io/kube-apiserver-client", "request": "eA==",

@@ -32,30 +32,9 @@ const SYSTEM: [&str; 4] = ["root", "organization", "team", "universal"];
 
 /// Completes a new Workspace object: its type and what comes with it.
 pub fn complete(call: &Call, value: &mut Value) -> Result<()> {
-    let server = &call.server;
     let of_type = wanted_type(call, value)?;
-    let reference = of_type.reference();
-    let parent = type_of(server, &call.cluster);
-    of_type.check_parent(&parent).map_err(|why| invalid(value, FieldError::forbidden("spec.type", &why)))?;
-    let known_to_all = reference.path == ROOT && SYSTEM.contains(&reference.name.as_str());
-    if !known_to_all && !may(call, &reference.path, "use", (GROUP, VERSION, "workspacetypes"), &reference.name) {
-        let why =
-            format!("you may not use the type {reference}: that needs the verb \"use\" on it in {}", reference.path);
-        return Err(invalid(value, FieldError::forbidden("spec.type", &why)));
-    }
-    for (home, export) in of_type.bindings() {
-        // Who writes types in root, or where the export is, decides for those who use them.
-        let decided = of_type.0.iter().any(|t| {
-            (t.reference.path == ROOT || t.reference.path == home)
-                && t.bindings.contains(&(home.clone(), export.clone()))
-        });
-        if !decided && !may(call, &home, "bind", ("apis.kcp.io", VERSION, "apiexports"), &export) {
-            let why = format!("the type {reference} binds APIExport {home}:{export}, which you may not bind");
-            return Err(invalid(value, FieldError::forbidden("spec.type", &why)));
-        }
-    }
     let mut spec = value["spec"].as_object().cloned().unwrap_or_default();
-    spec.insert("type".into(), reference.value());
+    spec.insert("type".into(), of_type.reference().value());
     for given in ["cluster", "URL"] {
         spec.remove(given);
     }
@@ -84,8 +63,9 @@ pub fn found(call: &Call, value: &mut Value) -> Result<Beside> {
         let what = format!("the path {path} would be longer than {LONGEST} bytes");
         return Err(invalid(value, FieldError::invalid("metadata.name", &name.into(), &what)));
     }
-    let of_type = Reference::of(&value["spec"]["type"]).and_then(|reference| resolve(&call.server, &reference));
-    let of_type = of_type.unwrap_or_default();
+    let of_type = wanted_type(call, value)?;
+    allowed(call, &of_type).map_err(|why| invalid(value, FieldError::forbidden("spec.type", &why)))?;
+    value["spec"]["type"] = of_type.reference().value();
     value["spec"]["cluster"] = path.as_str().into();
     value["spec"]["URL"] = url(&call.server, &path).into();
     value["status"] = lifecycle::first_status(&of_type, &clock::now());
@@ -105,6 +85,25 @@ pub fn found(call: &Call, value: &mut Value) -> Result<Beside> {
         make(rbac, "clusterrolebindings", "", binding)?;
     }
     Ok(Beside { compares: commit.compares, ops: commit.ops, ..Beside::default() })
+}
+
+/// May a workspace of this type be made here, by this user? Asked last, when nobody changes the object any more.
+fn allowed(call: &Call, of_type: &Resolved) -> Result<(), String> {
+    let reference = of_type.reference();
+    of_type.check_parent(&type_of(&call.server, &call.cluster))?;
+    let known_to_all = reference.path == ROOT && SYSTEM.contains(&reference.name.as_str());
+    if !known_to_all && !may_use(call, &reference) {
+        return Err(format!(
+            "you may not use the type {reference}: that needs the verb \"use\" on it in {}",
+            reference.path
+        ));
+    }
+    match of_type.foreign_bindings().first() {
+        Some((home, export)) => Err(format!(
+            "the type {reference} binds APIExport {home}:{export}: only types in {ROOT} or beside the export may bind it"
+        )),
+        None => Ok(()),
+    }
 }
 
 /// What of a Workspace object nobody but the server changes.
@@ -178,16 +177,16 @@ fn find(server: &Server, reference: &Reference) -> Option<Type> {
     Some(Type::of(reference.clone(), &value))
 }
 
-fn may(call: &Call, cluster: &str, verb: &str, (group, version, resource): (&str, &str, &str), name: &str) -> bool {
+fn may_use(call: &Call, reference: &Reference) -> bool {
     let attributes = Attributes {
-        verb: verb.to_owned(),
-        group: group.to_owned(),
-        version: version.to_owned(),
-        resource: resource.to_owned(),
-        name: name.to_owned(),
+        verb: "use".to_owned(),
+        group: GROUP.to_owned(),
+        version: VERSION.to_owned(),
+        resource: "workspacetypes".to_owned(),
+        name: reference.name.clone(),
         ..Attributes::default()
     };
-    call.server.authorize(&call.user, cluster, &attributes).is_ok()
+    call.server.authorize(&call.user, &reference.path, &attributes).is_ok()
 }
 
 fn invalid(value: &Value, error: FieldError) -> Status {

@@ -133,11 +133,26 @@ impl Resolved {
         self.0.iter().rev().flat_map(|t| t.labels.clone()).collect()
     }
 
+    /// What is bound in a new workspace, by path and name of the export. Who uses a type need not be allowed to bind it, so
+    /// only who decides about the export or about everything may have put it there.
     pub fn bindings(&self) -> Vec<(String, String)> {
+        self.bindings_by(|of, home| of == ROOT || of == home)
+    }
+
+    /// What else the type names: what nobody asked has let it.
+    pub fn foreign_bindings(&self) -> Vec<(String, String)> {
+        let (all, good) = (self.bindings_by(|_, _| true), self.bindings());
+        all.into_iter().filter(|one| !good.contains(one)).collect()
+    }
+
+    fn bindings_by(&self, decides: impl Fn(&str, &str) -> bool) -> Vec<(String, String)> {
         let mut all: Vec<(String, String)> = Vec::new();
-        for one in self.0.iter().flat_map(|t| &t.bindings) {
-            if !all.contains(one) {
-                all.push(one.clone());
+        for one in &self.0 {
+            for (home, export) in one.bindings.iter().filter(|(home, _)| decides(&one.reference.path, home)) {
+                let binding = (home.clone(), export.clone());
+                if !all.contains(&binding) {
+                    all.push(binding);
+                }
             }
         }
         all
@@ -240,7 +255,13 @@ mod tests {
         let mine = resolve("mine", &[base, mine]).unwrap();
         assert_eq!(mine.0.len(), 2, "going round in circles ends");
         assert_eq!(mine.labels(), BTreeMap::from([("a".into(), "mine".into()), ("b".into(), "base".into())]));
-        assert_eq!(mine.bindings().len(), 2);
+        assert_eq!((mine.bindings().len(), mine.foreign_bindings().len()), (2, 0));
+        let elsewhere = |home: &str| {
+            let value = json!({"spec": {"defaultAPIBindings": [{"path": "root:b", "export": "e"}]}});
+            Resolved(vec![Type::of(Reference::new(home, "t"), &value)])
+        };
+        assert_eq!(elsewhere("root:a").foreign_bindings(), [("root:b".to_owned(), "e".to_owned())]);
+        assert!(elsewhere("root:a").bindings().is_empty() && elsewhere("root:b").foreign_bindings().is_empty());
         assert_eq!(mine.initializers(), ["root:base"]);
         assert_eq!(mine.default_child(), Reference::new(ROOT, "team"));
         assert!(mine.check_parent(&resolve("universal", &[]).unwrap()).is_err(), "what it extends limits it too");
