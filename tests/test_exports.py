@@ -329,6 +329,11 @@ def test_binding_needs_the_right_to(center, alice):
     # The right to another export is not the right to this one.
     allow(center, provider, "alice", ["bind"], ["apiexports"], resourceNames=["others"])
     alice.api("POST", at, binding(provider), expect=[403])
+    # Whoever she may become in her own workspace, she becomes it only there.
+    allow(center, provider, "bob", ["bind"], ["apiexports"])
+    admit(center, one, "bob")
+    alice.api("POST", at, binding(provider), expect=[403], headers={"Impersonate-User": "bob"})
+    alice.api("POST", at, binding(provider), expect=[403], headers={"Impersonate-User": "x", "Impersonate-Group": "system:masters"})
     take = allow(center, provider, "alice", ["bind"], ["apiexports"], resourceNames=["widgets"])
     alice.api("POST", at, binding(provider))
     bound(center, one)

@@ -176,7 +176,14 @@ impl Server {
         let (parts, body) = request.into_parts();
         let target = match route {
             Route::Resource(target) => target,
-            other => return exports::look_around(&self, &door, &cluster, &other, sender, &parts),
+            other => {
+                let user = exports::may_look(&self, &door, sender, &parts)?;
+                let _seat = match limits::level_of_path(&user, "/apis") {
+                    Some(level) => Some(self.inflight.enter(level, &door.provider, &user.name, 1).await?),
+                    None => None,
+                };
+                return exports::look_around(&self, &door, &cluster, &other, &parts);
+            }
         };
         if parts.method == Method::HEAD {
             return Err(Status::method_not_allowed());
@@ -193,8 +200,8 @@ impl Server {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
+        let seat = self.take_seat(&asked).await?;
         let Asked { cluster, kind, target, query, user, verb, view } = asked;
-        let seat = self.take_seat(&cluster, &user, verb, &kind, &target, &query).await?;
         let offer = match (kind.custom.is_some(), verb) {
             (false, Verb::Watch) => Offer::Watch,
             (true, Verb::Watch) => Offer::CustomWatch,
@@ -245,25 +252,20 @@ impl Server {
         Ok(if verb == Verb::List { response.map(|body| body.on(seat)) } else { response })
     }
 
-    async fn take_seat(
-        &self,
-        cluster: &str,
-        user: &User,
-        verb: Verb,
-        kind: &Kind,
-        target: &Target,
-        query: &Query,
-    ) -> Result<Seat> {
-        let level = limits::level(user, cluster, verb, target);
-        let width = limits::width(verb, kind, query, |kind| {
-            let prefix = match (cluster, target.namespace.as_str()) {
+    async fn take_seat(&self, asked: &Asked) -> Result<Seat> {
+        let Asked { cluster, kind, target, query, user, verb, view } = asked;
+        // The provider of an export takes seats of its own workspace, not of those into which it looks.
+        let payer = view.as_ref().map_or(cluster.as_str(), |view| view.provider());
+        let level = limits::level(user, payer, *verb, target);
+        let width = limits::width(*verb, kind, query, |kind| {
+            let prefix = match (cluster.as_str(), target.namespace.as_str()) {
                 ("*", _) => String::new(),
                 (cluster, "") => format!("{cluster}/"),
                 (cluster, namespace) => format!("{cluster}/{namespace}/"),
             };
             self.cache.snapshot(&kind.collection).items.range(&prefix, "").take(limits::ENOUGH).count()
         });
-        self.inflight.enter(level, cluster, &user.name, width).await
+        self.inflight.enter(level, payer, &user.name, width).await
     }
 
     /// Bodies are read whole, within limits of size and time.

@@ -62,12 +62,12 @@ pub fn delete(call: &Call, value: &Value) -> Result<()> {
         if export.schemas.iter().any(|schema| &**schema == name) {
             return refuse(format!("the APIExport {shown} exports it"));
         }
-        let binds = |binder: &Box<str>| {
+        let binds = |binder: &str| {
             let cluster = binder.split("//").next().unwrap_or_default();
             let mut bindings = index.bindings_in(cluster).map(|(_, binding)| binding);
             bindings.any(|b| b.export == *key && b.schemas.iter().any(|schema| &**schema == name))
         };
-        if index.binders(key).any(binds) {
+        if index.binders(key).any(|binder| binds(binder)) {
             return refuse(format!("workspaces that bind the APIExport {shown} still use it"));
         }
     }

@@ -27,7 +27,7 @@ pub use claims::Claim;
 pub use gate::Gate;
 pub use index::{Export, Index};
 pub use policy::check as check_policy;
-pub use view::{View, enter, look_around};
+pub use view::{View, enter, look_around, may_look};
 
 use crate::{
     Server,

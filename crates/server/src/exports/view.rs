@@ -46,6 +46,11 @@ impl View {
         claim.covers(namespace, name) && binding.given().iter().any(given)
     }
 
+    /// The workspace of the export.
+    pub fn provider(&self) -> &str {
+        self.export.split("//").next().unwrap_or_default()
+    }
+
     pub fn shows(&self, object: &Object) -> bool {
         self.reaches(object.cluster(), object.namespace(), object.name())
     }
@@ -120,22 +125,26 @@ pub fn enter(
     Ok(Some((kind, view, user)))
 }
 
+/// Lets a user see what there is behind the door.
+pub fn may_look(server: &Server, door: &Door, sender: User, parts: &Parts) -> Result<User> {
+    let attributes = of_path(&parts.method, "/apis");
+    let user = server.act_as(sender, &parts.headers, &door.provider, &attributes)?;
+    // Whoever may do something there may know what there is.
+    let allowed = |verb: &str| server.authorize(&user, &door.provider, &content(door, verb)).is_ok();
+    if !["list", "watch", "get"].iter().any(|verb| allowed(verb)) {
+        server.authorize(&user, &door.provider, &content(door, "get"))?;
+    }
+    Ok(user)
+}
+
 /// Discovery and OpenAPI, as far as the provider can see.
 pub fn look_around(
     server: &Arc<Server>,
     door: &Door,
     cluster: &str,
     route: &Route,
-    sender: User,
     parts: &Parts,
 ) -> Result<Response<Body>> {
-    let attributes = of_path(&parts.method, "/apis");
-    let user = server.act_as(sender, &parts.headers, &door.provider, &attributes)?;
-    // Whoever may do something there may know what there is.
-    let allowed = |verb: &&str| server.authorize(&user, &door.provider, &content(door, verb)).is_ok();
-    if !["list", "watch", "get"].iter().any(|verb| allowed(&verb)) {
-        server.authorize(&user, &door.provider, &content(door, "get"))?;
-    }
     let reads = matches!(parts.method.as_str(), "GET" | "HEAD");
     let key = index::key(&door.provider, &door.export);
     let there = cluster == EVERYWHERE || server.exports.read().bound(cluster, &key).is_some();
@@ -211,8 +220,8 @@ fn claimed(server: &Server, claim: &Claim) -> Vec<Arc<Kind>> {
         let name = format!(".{}.{}", claim.resource, claim.group);
         let mut found = None;
         for (key, export) in index.of_identity(&claim.identity) {
-            let is = |schema: &&Box<str>| schema.find('.').is_some_and(|at| schema[at..] == name);
-            if let Some(schema) = export.schemas.iter().find(is) {
+            let is = |schema: &str| schema.find('.').is_some_and(|at| schema[at..] == name);
+            if let Some(schema) = export.schemas.iter().find(|schema| is(schema)) {
                 found = Some((key.split("//").next().unwrap_or_default().to_owned(), schema.clone()));
                 break;
             }

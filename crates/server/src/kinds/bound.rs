@@ -23,10 +23,12 @@ const IDENTITY_DIGITS: usize = 24;
 pub struct Schemas {
     known: RwLock<HashMap<Box<str>, Arc<Schema>>>,
     /// By uid and identity.
-    shared: RwLock<HashMap<(Box<str>, Box<str>), Weak<Bound>>>,
+    shared: RwLock<HashMap<UidAndIdentity, Weak<Bound>>>,
     /// When the last workspace went over to a schema from another one, by the new one's uid.
     followed: RwLock<HashMap<Box<str>, Revision>>,
 }
+
+type UidAndIdentity = (Box<str>, Box<str>);
 
 struct Schema {
     object: Arc<Object>,
