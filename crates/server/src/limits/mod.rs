@@ -254,7 +254,7 @@ mod tests {
         let first = inflight.enter(Level::Read, "a", "u", 1).await.unwrap();
         assert!(inflight.enter(Level::Read, "b", "u", 1).await.is_ok(), "a spare seat");
         let refused = inflight.enter(Level::Read, "a", "u", 1).await.map(|_| ()).unwrap_err();
-        assert_eq!((refused.code, &*refused.reason), (429, "TooManyRequests"));
+        assert_eq!((refused.code, refused.reason), (429, "TooManyRequests"));
         assert!(inflight.enter(Level::Write, "b", "u", 1).await.is_ok(), "another level is not concerned");
         let waiting = tokio::spawn({
             let inflight = inflight.clone();
