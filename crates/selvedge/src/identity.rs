@@ -115,7 +115,7 @@ fn seconds(text: &str) -> Option<i64> {
         (at, 's') => (&text[..at], 1),
         _ => (text, 1),
     };
-    number.parse::<u32>().ok()?.try_into().map(|n: i64| n * unit).ok()
+    number.parse::<u32>().ok().map(|number| i64::from(number) * unit)
 }
 
 /// The keys that sign ServiceAccount tokens.

@@ -4,7 +4,7 @@
 use super::policy::{
     EVENTS, R,
     R::{Named, Of},
-    READ,
+    READ, Subjects,
 };
 
 /// By the name of the account in `kube-system`; the role's name has `system:controller:` before it.
@@ -357,4 +357,59 @@ pub const OTHERS: &[(&str, &[R])] = &[
     ("system:heapster", &[Of(READ, "core", "events namespaces nodes pods"), Of(READ, "extensions", "deployments")]),
     ("system:kube-aggregator", &[Of(READ, "core", "endpoints services")]),
     ("system:node-problem-detector", &[Of("get", "core", "nodes"), Of("patch", "core", "nodes/status"), EVENTS]),
+];
+
+/// The Roles of the system's namespaces: namespace, name, rules, and who has them.
+pub type SystemRole = (&'static str, &'static str, &'static [R], Subjects);
+const LOCKING: &[R] = &[
+    Of("create get list update watch", "coordination.k8s.io", "leases"),
+    Of("create get list update watch", "coordination.k8s.io", "leasecandidates"),
+];
+pub const SYSTEM_ROLES: &[SystemRole] = &[
+    (
+        "kube-system",
+        "extension-apiserver-authentication-reader",
+        &[Named(READ, "core", "configmaps", "extension-apiserver-authentication")],
+        &[("User", "", "system:kube-controller-manager"), ("User", "", "system:kube-scheduler")],
+    ),
+    (
+        "kube-system",
+        "system::leader-locking-kube-controller-manager",
+        LOCKING,
+        &[
+            ("User", "", "system:kube-controller-manager"),
+            ("ServiceAccount", "kube-system", "kube-controller-manager"),
+            ("ServiceAccount", "kube-system", "leader-election-controller"),
+        ],
+    ),
+    (
+        "kube-system",
+        "system::leader-locking-kube-scheduler",
+        LOCKING,
+        &[("User", "", "system:kube-scheduler"), ("ServiceAccount", "kube-system", "kube-scheduler")],
+    ),
+    (
+        "kube-system",
+        "system:controller:bootstrap-signer",
+        &[Of(READ, "core", "secrets")],
+        &[("ServiceAccount", "kube-system", "bootstrap-signer")],
+    ),
+    (
+        "kube-system",
+        "system:controller:cloud-provider",
+        &[Of("create get list watch", "core", "configmaps")],
+        &[("ServiceAccount", "kube-system", "cloud-provider")],
+    ),
+    (
+        "kube-system",
+        "system:controller:token-cleaner",
+        &[Of("delete get list watch", "core", "secrets"), EVENTS],
+        &[("ServiceAccount", "kube-system", "token-cleaner")],
+    ),
+    (
+        "kube-public",
+        "system:controller:bootstrap-signer",
+        &[Of(READ, "core", "configmaps"), Named("update", "core", "configmaps", "cluster-info"), EVENTS],
+        &[("ServiceAccount", "kube-system", "bootstrap-signer")],
+    ),
 ];

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     authenticate::{AUTHENTICATED, MASTERS, UNAUTHENTICATED},
-    controller_policy::{self, CONTROLLERS, SELF_EDGE_CLIENT},
+    controller_policy::{self, CONTROLLERS, SELF_EDGE_CLIENT, SYSTEM_ROLES, SystemRole},
     rbac::Roles,
 };
 
@@ -295,7 +295,7 @@ const AGGREGATED: &[(&str, &str, Option<&str>)] =
     &[("view", "view", Some("edit")), ("edit", "edit", Some("admin")), ("admin", "admin", None)];
 
 /// Who has which role: kind, namespace and name of each subject.
-type Subjects = &'static [(&'static str, &'static str, &'static str)];
+pub(super) type Subjects = &'static [(&'static str, &'static str, &'static str)];
 const BINDINGS: &[(&str, Subjects)] = &[
     ("cluster-admin", &[("Group", "", "system:masters")]),
     ("system:basic-user", &[("Group", "", "system:authenticated")]),
@@ -433,61 +433,6 @@ pub fn shared() -> Roles {
     }
     roles
 }
-
-/// The Roles of the system's namespaces: namespace, name, rules, and who has them.
-type SystemRole = (&'static str, &'static str, &'static [R], Subjects);
-const LOCKING: &[R] = &[
-    Of("create get list update watch", "coordination.k8s.io", "leases"),
-    Of("create get list update watch", "coordination.k8s.io", "leasecandidates"),
-];
-const SYSTEM_ROLES: &[SystemRole] = &[
-    (
-        "kube-system",
-        "extension-apiserver-authentication-reader",
-        &[Named(READ, "core", "configmaps", "extension-apiserver-authentication")],
-        &[("User", "", "system:kube-controller-manager"), ("User", "", "system:kube-scheduler")],
-    ),
-    (
-        "kube-system",
-        "system::leader-locking-kube-controller-manager",
-        LOCKING,
-        &[
-            ("User", "", "system:kube-controller-manager"),
-            ("ServiceAccount", "kube-system", "kube-controller-manager"),
-            ("ServiceAccount", "kube-system", "leader-election-controller"),
-        ],
-    ),
-    (
-        "kube-system",
-        "system::leader-locking-kube-scheduler",
-        LOCKING,
-        &[("User", "", "system:kube-scheduler"), ("ServiceAccount", "kube-system", "kube-scheduler")],
-    ),
-    (
-        "kube-system",
-        "system:controller:bootstrap-signer",
-        &[Of(READ, "core", "secrets")],
-        &[("ServiceAccount", "kube-system", "bootstrap-signer")],
-    ),
-    (
-        "kube-system",
-        "system:controller:cloud-provider",
-        &[Of("create get list watch", "core", "configmaps")],
-        &[("ServiceAccount", "kube-system", "cloud-provider")],
-    ),
-    (
-        "kube-system",
-        "system:controller:token-cleaner",
-        &[Of("delete get list watch", "core", "secrets"), EVENTS],
-        &[("ServiceAccount", "kube-system", "token-cleaner")],
-    ),
-    (
-        "kube-public",
-        "system:controller:bootstrap-signer",
-        &[Of(READ, "core", "configmaps"), Named("update", "core", "configmaps", "cluster-info"), EVENTS],
-        &[("ServiceAccount", "kube-system", "bootstrap-signer")],
-    ),
-];
 
 /// The Roles every workspace has in the system's namespaces, each with its namespace.
 pub fn roles() -> Vec<(&'static str, Value)> {
