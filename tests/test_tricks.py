@@ -3,6 +3,7 @@
 Every workspace has a ConfigMap with a marker of its own. Whatever is sent, what comes back may hold only markers that the sender
 may read by asking plainly.
 """
+import http.client
 import json
 import re
 import socket
@@ -328,6 +329,19 @@ def test_requests_in_a_row_keep_their_own_identity(town):
     got = town.exchange(get("root:a", "insider") + get("root:a", None) + get("root:b", "insider") + get("root:a", "guest") + get("root", None), seconds=1.0)
     assert statuses(got) == [200, 403, 403, 200, 403] and not town.leaks(got, ["root:a"]), got
     assert got.count(town.markers["root:a"].encode()) == 2
+
+
+def test_a_refusal_keeps_the_connection(town):
+    """Clients that send head and body apart are not cut off because they were told no."""
+    conn = http.client.HTTPSConnection(town.center.host, town.center.port, context=town.bare, timeout=10)
+    for size in (2, 1000, 60_000):
+        for _ in range(5):
+            body = json.dumps({"metadata": {"name": "x"}, "data": {"a": "x" * size}})
+            conn.request("POST", "/clusters/root:b/api/v1/namespaces/default/configmaps", body,
+                         {"Content-Type": "application/json", "Authorization": f"Bearer {town.tokens['guest']}"})
+            reply = conn.getresponse()
+            assert reply.status == 403 and reply.read()
+    conn.close()
 
 
 def integer(value, bits, first=0):

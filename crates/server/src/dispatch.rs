@@ -25,6 +25,10 @@ use crate::{
     workspaces::{seen_from, wildcard::EVERYWHERE},
 };
 
+/// More than this is not read for the sake of the connection alone, nor for longer.
+const PASSED_OVER: u64 = 64 << 10;
+const PATIENCE: std::time::Duration = std::time::Duration::from_millis(500);
+
 impl Server {
     /// Answers one request. Every failure becomes a Status.
     pub async fn handle<B>(self: Arc<Self>, request: Request<B>, peer: Arc<Peer>) -> Response<Body>
@@ -135,8 +139,14 @@ impl Server {
         }
         let verb = Verb::of(&parts.method, &target, &query).ok_or_else(Status::method_not_allowed)?;
         let attributes = authorize::of_request(verb, &target, &query);
-        let user = self.act_as(sender, &parts.headers, &cluster, &attributes)?;
-        self.authorize(&user, &cluster, &attributes)?;
+        let user = self.act_as(sender, &parts.headers, &cluster, &attributes);
+        let user = match user.and_then(|user| self.authorize(&user, &cluster, &attributes).map(|()| user)) {
+            Ok(user) => user,
+            Err(refusal) => {
+                pass_over(body).await;
+                return Err(refusal);
+            }
+        };
         self.note_allowed(&parts.extensions, &user, &cluster, &attributes);
         let kind = self.kinds.find(&cluster, &target.group, &target.version, &target.resource);
         let Some(kind) = kind else {
@@ -325,6 +335,17 @@ fn leave_traces(trail: &audit::Trail, call: &Call, answer: &Result<Reply>) {
         Ok(Reply::Watch(_)) | Err(_) => {}
     }
     trail.annotate(call.notes.annotations());
+}
+
+/// A connection can be used again only behind what was sent on it: a small body that nobody wants is still read.
+async fn pass_over<B>(body: B)
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    if body.size_hint().upper().is_some_and(|size| size <= PASSED_OVER) {
+        let _ = tokio::time::timeout(PATIENCE, Limited::new(body, PASSED_OVER as usize).collect()).await;
+    }
 }
 
 async fn run(call: &Call, verb: Verb) -> Result<Reply> {
