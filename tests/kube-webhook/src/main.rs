@@ -100,7 +100,7 @@ fn judge(path: &str, asked: &AdmissionRequest<DynamicObject>) -> AdmissionRespon
     let Some(object) = &asked.object else { return response };
     match path {
         "/mutate" => match annotate(object) {
-            Ok(patch) => response.with_patch(patch).unwrap_or_else(|error| AdmissionResponse::invalid(error)),
+            Ok(patch) => response.with_patch(patch).unwrap_or_else(AdmissionResponse::invalid),
             Err(error) => AdmissionResponse::invalid(error),
         },
         _ if object.name_any() == "forbidden" => response.deny("its name says it"),

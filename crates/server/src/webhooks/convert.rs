@@ -34,11 +34,13 @@ const ANSWER: usize = 64 << 20;
 /// How many converted objects are kept.
 const KEPT: usize = 2048;
 
+/// Where an object lies, and the version that it was asked for in.
+type Place = (Box<str>, Box<str>);
+
 #[derive(Default)]
 pub struct Conversions {
     endpoints: Mutex<Vec<(Weak<Definition>, Arc<Endpoint>)>>,
-    /// By where the object lies and the version it was asked for in.
-    done: Mutex<HashMap<(Box<str>, Box<str>), Done>>,
+    done: Mutex<HashMap<Place, Done>>,
 }
 
 struct Done {
