@@ -6,7 +6,7 @@ use api::quantity::Quantity;
 use api::schema::{self, TypeId};
 use api::selector::{FieldSelector, LabelSelector};
 use api::strategy::{self, Now};
-use api::table::{IncludeObject, Printer};
+use api::table::{Node, Printer};
 use api::{apply, catalogue, defaults, patch, proto, validate};
 use serde_json::Value;
 
@@ -74,7 +74,7 @@ fn finish(resource: &'static catalogue::Resource, ty: TypeId, mut value: Value) 
     let raw = proto::encode(schema, ty, &value);
     proto::decode(schema, ty, &raw).map_err(|e| format!("cannot read its own protobuf of {value}: {e}"))?;
     let table = Printer::built_in(&resource.group, &resource.version, &resource.resource);
-    let _ = table.row(value, IncludeObject::Metadata, 1_800_000_000);
+    let _ = table.row(&Node::new(value.to_string().as_bytes()), 1_800_000_000);
     Ok(())
 }
 
