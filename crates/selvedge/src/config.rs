@@ -321,12 +321,12 @@ mod tests {
             let encrypt_resources = names.iter().map(|name| (*name).to_owned()).collect();
             Config::resolve(Settings { encrypt_resources, ..Settings::default() }, Config::for_center())
         };
-        assert_eq!(of(&[]).unwrap().encrypted_prefixes(), ["core/secrets/", "identity.selvedge.dev/files/"]);
+        assert_eq!(of(&[]).unwrap().encrypted_prefixes(), ["core/secrets/", "identity.selvedge.dev/_files/"]);
         assert_eq!(of(&["none"]).unwrap().encrypted_prefixes(), [""; 0]);
         let two = of(&["configmaps", "widgets.example.com"]).unwrap();
         assert_eq!(
             two.encrypted_prefixes(),
-            ["core/configmaps/", "example.com/widgets/", "identity.selvedge.dev/files/"]
+            ["core/configmaps/", "example.com/widgets/", "identity.selvedge.dev/_files/"]
         );
         assert_eq!(two.secrets_key_file, PathBuf::from(".data/center/pki/secrets.key"));
         assert!(of(&["*"]).unwrap_err().to_string().contains("plural name"));
