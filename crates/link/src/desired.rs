@@ -1,0 +1,115 @@
+//! What the machines ask of whoever holds the objects: at the center what an edge should hold, at the edge what it does.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::message::Report;
+use crate::tree::{HashTree, Tree};
+use crate::types::{Key, Position, Version};
+
+/// What one edge should hold. Many sessions share one, by reference: a session keeps no content.
+///
+/// Whoever implements it passes every later change to the session as [`crate::CenterInput::Changed`], from before the
+/// session is given its first message, so that nothing lies between the digest and the changes.
+pub trait Desired: Tree {
+    /// False while the set is still being put together: nothing may be deleted by it.
+    fn ready(&self) -> bool;
+    fn get(&self, key: &str) -> Option<Bytes>;
+    /// How far into the center's history this set is, by a consistent read.
+    fn position(&self) -> Position;
+    /// The last revision that belongs to an incarnation of this center, `None` if it never had that incarnation. A
+    /// center restored from a backup does not know what came after, and is found out by that.
+    fn through(&self, incarnation: u64) -> Option<u64>;
+}
+
+/// What an edge holds, as committed; read again at every question.
+pub trait Holding: Tree {
+    /// The furthest position of the center that anything durable here depends on: the last batch, the last acked report.
+    fn seen(&self) -> Option<Position>;
+    /// Reports below this version are void: they are of a former life of this edge or were all made again.
+    fn floor(&self) -> Version;
+    /// What the outbox has for a key, `None` once it is acked.
+    fn report(&self, key: &str) -> Option<Report>;
+}
+
+/// A desired set in memory, for tests and small uses.
+#[derive(Clone, Debug)]
+pub struct MemoryDesired {
+    objects: BTreeMap<Key, Bytes>,
+    tree: HashTree,
+    position: Position,
+    /// The incarnations before this one, each with its last revision.
+    past: Vec<Position>,
+    pub ready: bool,
+}
+
+impl MemoryDesired {
+    pub fn new(incarnation: u64) -> Self {
+        let position = Position { incarnation, revision: 0 };
+        Self { objects: BTreeMap::new(), tree: HashTree::default(), position, past: Vec::new(), ready: true }
+    }
+
+    pub fn put(&mut self, key: &Key, content: Bytes) {
+        self.position.revision += 1;
+        self.tree.insert(key, &content);
+        self.objects.insert(key.clone(), content);
+    }
+
+    pub fn delete(&mut self, key: &Key) {
+        self.position.revision += 1;
+        self.tree.remove(key);
+        self.objects.remove(key);
+    }
+
+    pub fn objects(&self) -> &BTreeMap<Key, Bytes> {
+        &self.objects
+    }
+
+    /// Something else was written to the store: the revision grows, the set stays.
+    pub fn touch(&mut self) -> Position {
+        self.position.revision += 1;
+        self.position
+    }
+
+    /// The center started again.
+    pub fn restart(&mut self, incarnation: u64) {
+        self.past.push(self.position);
+        self.position.incarnation = incarnation;
+    }
+}
+
+impl Tree for MemoryDesired {
+    fn count(&self) -> u64 {
+        self.tree.count()
+    }
+
+    fn root(&self) -> u128 {
+        self.tree.root()
+    }
+
+    fn range(&self, from: u64, to: u64, visit: &mut dyn FnMut(u64, &Key, u128)) {
+        self.tree.range(from, to, visit);
+    }
+}
+
+impl Desired for MemoryDesired {
+    fn ready(&self) -> bool {
+        self.ready
+    }
+
+    fn get(&self, key: &str) -> Option<Bytes> {
+        self.objects.get(key).cloned()
+    }
+
+    fn position(&self) -> Position {
+        self.position
+    }
+
+    fn through(&self, incarnation: u64) -> Option<u64> {
+        if incarnation == self.position.incarnation {
+            return Some(self.position.revision);
+        }
+        self.past.iter().find(|past| past.incarnation == incarnation).map(|past| past.revision)
+    }
+}

@@ -1,0 +1,379 @@
+//! The edge's side: one machine for the life of the process, through all its connections.
+
+use std::collections::VecDeque;
+
+use crate::admission::reconnect_delay;
+use crate::desired::Holding;
+use crate::liveness::Liveness;
+use crate::message::{Batch, CloseReason, Hello, Message, Report, Welcome};
+use crate::queue::KeyQueue;
+use crate::types::{Key, Millis, Position, Version};
+use crate::walk::Walk;
+
+/// Report messages in flight, and how large one gets.
+const WINDOW: usize = 4;
+const REPORT_KEYS: usize = 128;
+const REPORT_BYTES: usize = 256 << 10;
+/// More batches than a center has in flight never wait here.
+const BACKLOG: usize = 64;
+const RETRY_FIRST: Millis = 1_000;
+const RETRY_LONGEST: Millis = 30_000;
+
+#[derive(Debug)]
+pub enum Input {
+    Connected,
+    Disconnected,
+    Received(Message),
+    /// The transaction is durable.
+    Applied {
+        ticket: u64,
+    },
+    /// It changed nothing.
+    ApplyFailed {
+        ticket: u64,
+        failure: Failure,
+    },
+    /// The outbox has something new for these keys; at start, every key in it.
+    Reported(Vec<Key>),
+    Tick,
+    Blocked(bool),
+}
+
+#[derive(Debug)]
+pub enum Failure {
+    /// These keys cannot be applied, the others could be.
+    Keys(Vec<(Key, String)>),
+    /// Nothing can be written at the moment.
+    Whole(String),
+}
+
+#[derive(Debug, PartialEq)]
+pub enum Output {
+    Dial,
+    Send(Message),
+    /// One transaction: the changes, and `seen` moves on to the batch's position (never back within an incarnation,
+    /// unless the batch says `adopt`). Such a batch also gives every report a new version, puts it back into the outbox, and raises the floor to
+    /// just below them; the wiring then says `Reported`. One at a time; answered with the ticket.
+    Apply {
+        ticket: u64,
+        batch: Batch,
+    },
+    /// Leave the outbox, if they still are what it has, and `seen` moves on to `at` in the same transaction.
+    ReportsAcked {
+        at: Position,
+        reports: Vec<(Key, Version)>,
+    },
+    Disconnect,
+    Status(Status),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Status {
+    Online,
+    Offline,
+    /// The center was restored from a backup or is another one: this edge keeps what it has until told to follow.
+    RolledBack {
+        center: Position,
+    },
+    Closed(CloseReason),
+    /// The batch waits: this could not be written.
+    Stalled(String),
+}
+
+#[derive(Debug, PartialEq, Clone, Copy)]
+enum Phase {
+    Offline {
+        dial_at: Millis,
+    },
+    Dialing {
+        since: Millis,
+    },
+    /// Connected; the hello waits until the last transaction of a former session is over.
+    Connected,
+    Greeted,
+    RolledBack,
+    Open,
+}
+
+#[derive(Debug)]
+struct Applying {
+    ticket: u64,
+    session: u64,
+    batch: Batch,
+    refused: Vec<(Key, String)>,
+    attempts: u32,
+    /// Set while it waits to be tried again.
+    retry_at: Option<Millis>,
+}
+
+#[derive(Debug)]
+pub struct Edge {
+    phase: Phase,
+    liveness: Liveness,
+    session: u64,
+    expected: u64,
+    backlog: VecDeque<Batch>,
+    applying: Option<Applying>,
+    tickets: u64,
+    walk: Walk,
+    outbox: KeyQueue,
+    reports: VecDeque<(u64, Vec<(Key, Version)>)>,
+    report_seq: u64,
+    blocked: bool,
+    attempts: u32,
+    random: u64,
+}
+
+impl Edge {
+    /// `seed` spreads the reconnects of many edges.
+    pub fn new(now: Millis, seed: u64) -> Self {
+        Self {
+            phase: Phase::Offline { dial_at: now },
+            liveness: Liveness::new(now),
+            session: 0,
+            expected: 1,
+            backlog: VecDeque::new(),
+            applying: None,
+            tickets: 0,
+            walk: Walk::default(),
+            outbox: KeyQueue::default(),
+            reports: VecDeque::new(),
+            report_seq: 0,
+            blocked: false,
+            attempts: 0,
+            random: seed,
+        }
+    }
+
+    pub fn handle(&mut self, now: Millis, input: Input, holding: &dyn Holding) -> Vec<Output> {
+        let mut out = Vec::new();
+        match input {
+            Input::Connected => {
+                self.phase = Phase::Connected;
+                self.liveness = Liveness::new(now);
+            }
+            Input::Disconnected => self.offline(now, None, &mut out),
+            Input::Received(message) => {
+                self.liveness.heard(now);
+                self.received(now, message, holding, &mut out);
+            }
+            Input::Applied { ticket } => self.applied(now, ticket, holding, &mut out),
+            Input::ApplyFailed { ticket, failure } => self.apply_failed(now, ticket, failure, holding, &mut out),
+            Input::Reported(keys) => keys.into_iter().for_each(|key| self.outbox.push(key)),
+            Input::Tick => self.tick(now, &mut out),
+            Input::Blocked(blocked) => self.blocked = blocked,
+        }
+        if self.phase == Phase::Connected && self.applying.is_none() {
+            self.phase = Phase::Greeted;
+            out.push(Output::Send(Message::Hello(Hello {
+                min_version: *crate::VERSIONS.start(),
+                max_version: *crate::VERSIONS.end(),
+                features: 0,
+                seen: holding.seen(),
+                floor: holding.floor(),
+                root: holding.root(),
+                holds: holding.count(),
+            })));
+        }
+        self.apply_next(&mut out);
+        self.send_reports(holding, &mut out);
+        if out.iter().any(|output| matches!(output, Output::Send(_))) {
+            self.liveness.sent(now);
+        }
+        out
+    }
+
+    fn received(&mut self, now: Millis, message: Message, holding: &dyn Holding, out: &mut Vec<Output>) {
+        match (self.phase, message) {
+            (Phase::Offline { .. } | Phase::Dialing { .. }, _) => {}
+            (_, Message::Close { reason, retry_after }) => {
+                out.push(Output::Status(Status::Closed(reason)));
+                out.push(Output::Disconnect);
+                self.offline(now, retry_after, out);
+            }
+            (Phase::Greeted, Message::Welcome(welcome)) => self.welcome(&welcome, holding, out),
+            (Phase::Open, Message::Nodes { walk, nodes }) => {
+                let found = self.walk.answer(holding, walk, &nodes);
+                out.extend(found.into_iter().map(|found| Output::Send(Message::Differences(found))));
+            }
+            (Phase::Open | Phase::RolledBack, Message::Batch(batch)) => self.batch(now, batch, out),
+            (Phase::Open, Message::ReportAck { seq, at }) => {
+                // This one only: the center's store may finish a later write before an earlier one.
+                if let Some(index) = self.reports.iter().position(|(sent, _)| *sent == seq)
+                    && let Some((_, reports)) = self.reports.remove(index)
+                {
+                    out.push(Output::ReportsAcked { at, reports });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn welcome(&mut self, welcome: &Welcome, holding: &dyn Holding, out: &mut Vec<Output>) {
+        self.session = welcome.session;
+        self.expected = 1;
+        self.attempts = 0;
+        let known = |seen: Position| welcome.through.is_some_and(|through| through >= seen.revision);
+        if holding.seen().is_none_or(known) {
+            self.phase = Phase::Open;
+            out.push(Output::Status(Status::Online));
+        } else {
+            self.phase = Phase::RolledBack;
+            out.push(Output::Status(Status::RolledBack { center: welcome.position }));
+        }
+    }
+
+    fn batch(&mut self, now: Millis, batch: Batch, out: &mut Vec<Output>) {
+        if batch.session != self.session || batch.seq < self.expected {
+            return;
+        }
+        if batch.seq > self.expected
+            || self.backlog.len() >= BACKLOG
+            || (self.phase == Phase::RolledBack && !batch.adopt)
+        {
+            out.push(Output::Send(Message::Close { reason: CloseReason::Protocol, retry_after: None }));
+            out.push(Output::Disconnect);
+            return self.offline(now, None, out);
+        }
+        self.expected += 1;
+        self.backlog.push_back(batch);
+    }
+
+    fn apply_next(&mut self, out: &mut Vec<Output>) {
+        if self.applying.is_some() {
+            return;
+        }
+        let Some(batch) = self.backlog.pop_front() else { return };
+        self.tickets += 1;
+        let ticket = self.tickets;
+        out.push(Output::Apply { ticket, batch: batch.clone() });
+        let session = batch.session;
+        self.applying = Some(Applying { ticket, session, batch, refused: Vec::new(), attempts: 0, retry_at: None });
+    }
+
+    fn applied(&mut self, now: Millis, ticket: u64, holding: &dyn Holding, out: &mut Vec<Output>) {
+        let Some(done) = self.applying.take_if(|applying| applying.ticket == ticket) else { return };
+        let anew = done.batch.adopt && self.current(done.session);
+        self.finish(done, holding, out);
+        if anew {
+            // Everything that was said of the former history is void: a new session starts from what is true now.
+            out.push(Output::Disconnect);
+            self.offline(now, Some(0), out);
+        }
+    }
+
+    /// Says what became of a batch, if the session it came in is still the current one.
+    fn finish(&mut self, done: Applying, holding: &dyn Holding, out: &mut Vec<Output>) {
+        let (session, seq) = (done.session, done.batch.seq);
+        if !self.current(session) {
+            return;
+        }
+        if !done.refused.is_empty() {
+            let nack = Message::Nack { session, seq, keys: done.refused, reason: String::new() };
+            out.push(Output::Send(nack));
+        }
+        out.push(Output::Send(Message::Ack { session, seq, holds: holding.count() }));
+    }
+
+    fn apply_failed(
+        &mut self,
+        now: Millis,
+        ticket: u64,
+        failure: Failure,
+        holding: &dyn Holding,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(mut failed) = self.applying.take_if(|applying| applying.ticket == ticket) else { return };
+        if !self.current(failed.session) {
+            return;
+        }
+        match failure {
+            Failure::Keys(keys) => {
+                failed.batch.changes.retain(|(key, _)| !keys.iter().any(|(refused, _)| refused == key));
+                failed.refused.extend(keys);
+                if failed.batch.changes.is_empty() && !failed.batch.adopt {
+                    return self.finish(failed, holding, out);
+                }
+                self.again(failed, out);
+            }
+            Failure::Whole(reason) => {
+                if failed.attempts == 0 {
+                    let (session, seq) = (failed.session, failed.batch.seq);
+                    out.push(Output::Send(Message::Nack { session, seq, keys: Vec::new(), reason: reason.clone() }));
+                }
+                out.push(Output::Status(Status::Stalled(reason)));
+                failed.retry_at = Some(now + (RETRY_FIRST << failed.attempts.min(8)).min(RETRY_LONGEST));
+                failed.attempts += 1;
+                self.applying = Some(failed);
+            }
+        }
+    }
+
+    fn again(&mut self, mut applying: Applying, out: &mut Vec<Output>) {
+        self.tickets += 1;
+        applying.ticket = self.tickets;
+        applying.retry_at = None;
+        out.push(Output::Apply { ticket: applying.ticket, batch: applying.batch.clone() });
+        self.applying = Some(applying);
+    }
+
+    fn current(&self, session: u64) -> bool {
+        matches!(self.phase, Phase::Open | Phase::RolledBack) && self.session == session
+    }
+
+    fn send_reports(&mut self, holding: &dyn Holding, out: &mut Vec<Output>) {
+        while self.phase == Phase::Open && !self.blocked && self.reports.len() < WINDOW && !self.outbox.is_empty() {
+            let (mut reports, mut bytes) = (Vec::<Report>::new(), 0);
+            while reports.len() < REPORT_KEYS && bytes < REPORT_BYTES {
+                let Some(key) = self.outbox.pop() else { break };
+                let Some(report) = holding.report(&key) else { continue };
+                bytes += key.len() + report.state.as_ref().map_or(0, |state| state.len());
+                reports.push(report);
+            }
+            if reports.is_empty() {
+                return;
+            }
+            self.report_seq += 1;
+            let sent = reports.iter().map(|report| (report.key.clone(), report.version)).collect();
+            self.reports.push_back((self.report_seq, sent));
+            out.push(Output::Send(Message::Report { seq: self.report_seq, reports }));
+        }
+    }
+
+    fn tick(&mut self, now: Millis, out: &mut Vec<Output>) {
+        match self.phase {
+            Phase::Offline { dial_at } if dial_at <= now => {
+                self.phase = Phase::Dialing { since: now };
+                out.push(Output::Dial);
+            }
+            Phase::Dialing { since } if now.saturating_sub(since) > 30_000 => self.offline(now, None, out),
+            Phase::Offline { .. } | Phase::Dialing { .. } => {}
+            _ if self.liveness.dead(now) => {
+                out.push(Output::Disconnect);
+                self.offline(now, None, out);
+            }
+            Phase::Open | Phase::RolledBack if self.liveness.due(now) => out.push(Output::Send(Message::Heartbeat)),
+            _ => {}
+        }
+        if let Some(waiting) = self.applying.take_if(|applying| applying.retry_at.is_some_and(|at| at <= now)) {
+            self.again(waiting, out);
+        }
+    }
+
+    /// The connection is gone. A transaction that is under way goes on; what was only waiting comes again.
+    fn offline(&mut self, now: Millis, retry_after: Option<Millis>, out: &mut Vec<Output>) {
+        if matches!(self.phase, Phase::Offline { .. }) {
+            return;
+        }
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let dial_at = now + reconnect_delay(self.attempts, retry_after, self.random >> 16);
+        self.attempts = self.attempts.saturating_add(1);
+        self.phase = Phase::Offline { dial_at };
+        self.backlog.clear();
+        self.applying.take_if(|applying| applying.retry_at.is_some());
+        for (_, reports) in self.reports.drain(..) {
+            reports.into_iter().for_each(|(key, _)| self.outbox.push(key));
+        }
+        out.push(Output::Status(Status::Offline));
+    }
+}

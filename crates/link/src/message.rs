@@ -1,0 +1,131 @@
+//! What center and edge say to each other.
+
+use bytes::Bytes;
+
+use crate::tree::Prefix;
+use crate::types::{Key, Millis, Position, Version};
+use crate::walk::Node;
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    Hello(Hello),
+    Welcome(Welcome),
+    /// Center: what these nodes of the tree are like in the desired set.
+    Nodes {
+        walk: u64,
+        nodes: Vec<Node>,
+    },
+    /// Edge: where that differs from what it holds.
+    Differences(Differences),
+    Batch(Batch),
+    /// Edge: everything of this batch is durable, but for the keys that a nack named before. `holds` is the number of objects.
+    Ack {
+        session: u64,
+        seq: u64,
+        holds: u64,
+    },
+    /// Edge: these keys could not be applied and were left out. Without keys: the batch waits, the edge tries again.
+    Nack {
+        session: u64,
+        seq: u64,
+        keys: Vec<(Key, String)>,
+        reason: String,
+    },
+    Report {
+        seq: u64,
+        reports: Vec<Report>,
+    },
+    /// Center: these reports are durable, at this position of its history.
+    ReportAck {
+        seq: u64,
+        at: Position,
+    },
+    Heartbeat,
+    Close {
+        reason: CloseReason,
+        retry_after: Option<Millis>,
+    },
+    /// From a newer peer; to be ignored.
+    Unknown(u8),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hello {
+    pub min_version: u32,
+    pub max_version: u32,
+    /// A bit for each optional ability.
+    pub features: u64,
+    pub seen: Option<Position>,
+    pub floor: Version,
+    pub root: u128,
+    pub holds: u64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Welcome {
+    pub version: u32,
+    pub features: u64,
+    pub session: u64,
+    pub position: Position,
+    /// How far the center knows the incarnation that the edge has seen. Less than the edge has seen means that this
+    /// center was restored from a backup, `None` that it is another one altogether.
+    pub through: Option<u64>,
+}
+
+/// Ordered by `seq` from 1 within a session; applied in one transaction.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    pub session: u64,
+    pub seq: u64,
+    pub position: Position,
+    /// Somebody decided that the edge shall follow this center although its history is another one. Reports start anew.
+    pub adopt: bool,
+    /// `None` deletes.
+    pub changes: Vec<(Key, Option<Bytes>)>,
+}
+
+/// The latest state of an object at the edge.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    pub key: Key,
+    pub version: Version,
+    /// `None`: it is gone.
+    pub state: Option<Bytes>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Differences {
+    pub walk: u64,
+    /// Nodes to be described further.
+    pub want: Vec<Prefix>,
+    /// Nodes of which the edge has nothing.
+    pub all: Vec<Prefix>,
+    /// Entries that the edge lacks or has otherwise, by the key's hash: the edge may not know the key.
+    pub need: Vec<u64>,
+    /// Keys that the edge has otherwise or that the center did not name.
+    pub extra: Vec<Key>,
+    /// Nothing more comes in this walk.
+    pub done: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// Also any reason of a newer peer.
+    Other,
+    /// Too many come at once.
+    Busy,
+    /// The desired set is still being put together.
+    NotReady,
+    /// No protocol version in common.
+    Incompatible,
+    /// The edge opened another connection.
+    Superseded,
+    /// What came makes no sense at this point.
+    Protocol,
+    /// The reports could not be stored.
+    Storage,
+    /// The edge is not known any more.
+    Revoked,
+    /// Nothing was heard for too long.
+    Silent,
+}

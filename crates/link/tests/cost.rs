@@ -1,0 +1,169 @@
+//! What a reconnect costs on the wire, what a session costs in memory, and what comes first in a session.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+#[path = "sim/disk.rs"]
+#[allow(dead_code, reason = "the simulation uses all of it")]
+mod disk;
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use disk::Disk;
+use selvedge_link::*;
+
+struct Pair {
+    desired: MemoryDesired,
+    disk: Disk,
+    session: Session,
+    edge: Edge,
+    statuses: Vec<CenterStatus>,
+    bytes: usize,
+    wire: VecDeque<(bool, Bytes)>,
+}
+
+impl Pair {
+    fn new(desired: MemoryDesired, disk: Disk) -> Self {
+        let session = Session::new(7_000_000_001, 0);
+        Self { desired, disk, session, edge: Edge::new(0, 1), statuses: Vec::new(), bytes: 0, wire: VecDeque::new() }
+    }
+
+    fn connect(&mut self) {
+        self.edge(EdgeInput::Tick);
+        self.edge(EdgeInput::Connected);
+        self.settle();
+    }
+
+    /// Delivers in order until nothing is under way.
+    fn settle(&mut self) {
+        while let Some((up, bytes)) = self.wire.pop_front() {
+            self.bytes += bytes.len();
+            let message = Message::decode(bytes).unwrap();
+            match up {
+                true => self.center(CenterInput::Received(message)),
+                false => self.edge(EdgeInput::Received(message)),
+            }
+        }
+    }
+
+    fn edge(&mut self, input: EdgeInput) {
+        for output in self.edge.handle(0, input, &self.disk) {
+            match output {
+                EdgeOutput::Send(message) => self.wire.push_back((true, message.encode())),
+                EdgeOutput::Apply { ticket, batch } => {
+                    self.disk.commit(&batch);
+                    self.edge(EdgeInput::Applied { ticket });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn center(&mut self, input: CenterInput) {
+        for output in self.session.handle(0, input, &self.desired) {
+            match output {
+                CenterOutput::Send(message) => self.wire.push_back((false, message.encode())),
+                CenterOutput::Status(status) => self.statuses.push(status),
+                _ => {}
+            }
+        }
+    }
+
+    fn say(&mut self, input: CenterInput) {
+        self.center(input);
+        self.settle();
+    }
+}
+
+fn thousand() -> MemoryDesired {
+    let mut desired = MemoryDesired::new(0xfeed_beef_dead_cafe);
+    for n in 0..1_000 {
+        desired.put(&format!("apps/deployments/shop/web-{n}").into(), Bytes::from(vec![b'x'; 500]));
+    }
+    desired
+}
+
+fn synced(desired: &MemoryDesired) -> Disk {
+    let mut pair = Pair::new(desired.clone(), Disk::default());
+    pair.connect();
+    assert!(pair.disk.objects == *desired.objects());
+    assert!(pair.bytes < 600_000, "a first sync of half a megabyte took {} bytes", pair.bytes);
+    pair.disk
+}
+
+#[test]
+fn an_unchanged_edge_reconnects_with_little() {
+    let desired = thousand();
+    let mut pair = Pair::new(desired.clone(), synced(&desired));
+    pair.connect();
+    println!("reconnect of an unchanged edge: {} bytes both ways", pair.bytes);
+    assert!(pair.bytes <= 200, "{}", pair.bytes);
+    assert_eq!(pair.statuses.last(), Some(&CenterStatus::InSync(true)));
+    println!("an idle session: {} bytes", pair.session.memory());
+    assert!(pair.session.memory() < 2_048, "{}", pair.session.memory());
+}
+
+#[test]
+fn an_edge_that_missed_ten_gets_those() {
+    let mut desired = thousand();
+    let disk = synced(&desired);
+    for n in 0..10 {
+        desired.put(&format!("apps/deployments/shop/web-{}", n * 97).into(), Bytes::from(vec![b'y'; 500]));
+    }
+    let mut pair = Pair::new(desired, disk);
+    pair.connect();
+    assert!(pair.disk.objects == *pair.desired.objects());
+    println!("reconnect after 10 of 1,000 objects changed: {} bytes both ways, 5,000 of them content", pair.bytes);
+    assert!(pair.bytes <= 10 * 500 + 5_000, "{}", pair.bytes);
+    assert!(pair.session.memory() < 4_096, "{}", pair.session.memory());
+}
+
+#[test]
+fn an_empty_desired_set_deletes_nothing_until_confirmed() {
+    let desired = thousand();
+    let mut pair = Pair::new(MemoryDesired::new(0xfeed_beef_dead_cafe), synced(&desired));
+    pair.desired = desired;
+    for key in pair.disk.objects.keys() {
+        pair.desired.delete(key);
+    }
+    pair.connect();
+    assert_eq!(pair.disk.objects.len(), 1_000);
+    assert!(pair.statuses.contains(&CenterStatus::DeletionHeld(Some((1_000, 1_000)))));
+    pair.say(CenterInput::ConfirmDeletion { up_to: 999 });
+    assert_eq!(pair.disk.objects.len(), 1_000);
+    pair.say(CenterInput::ConfirmDeletion { up_to: 1_000 });
+    assert!(pair.disk.objects.is_empty());
+    assert!(pair.statuses.contains(&CenterStatus::DeletionHeld(None)));
+}
+
+#[test]
+fn a_center_from_a_backup_changes_nothing() {
+    let backup = thousand();
+    let mut later = backup.clone();
+    later.put(&"apps/deployments/shop/new".into(), Bytes::from_static(b"z"));
+    let disk = synced(&later);
+    for center in [backup, MemoryDesired::new(5)] {
+        let mut pair = Pair::new(center, Disk::default());
+        pair.disk.commit(&Batch {
+            session: 1,
+            seq: 1,
+            position: later.position(),
+            adopt: false,
+            changes: disk.objects.iter().map(|(key, content)| (key.clone(), Some(content.clone()))).collect(),
+        });
+        pair.connect();
+        assert!(pair.disk.objects == *later.objects());
+        assert_eq!(pair.statuses.last(), Some(&CenterStatus::RolledBack { edge: later.position() }));
+        pair.say(CenterInput::Adopt);
+        assert_eq!(pair.disk.seen, Some(pair.desired.position()));
+    }
+}
+
+#[test]
+fn a_desired_set_that_is_not_ready_is_not_compared() {
+    let mut desired = thousand();
+    let disk = synced(&desired);
+    desired.ready = false;
+    let mut pair = Pair::new(desired, disk);
+    pair.connect();
+    assert!(pair.bytes < 120 && pair.statuses.is_empty());
+}
