@@ -1,0 +1,111 @@
+//! Batches: taken in order, applied one transaction at a time, acked when durable.
+
+use super::{Applying, Edge, Failure, Output, Phase, Status};
+use crate::desired::Holding;
+use crate::message::{Batch, CloseReason, Message};
+use crate::types::Millis;
+
+/// More batches than a center has in flight never wait here.
+const BACKLOG: usize = 64;
+const RETRY_FIRST: Millis = 1_000;
+const RETRY_LONGEST: Millis = 30_000;
+
+impl Edge {
+    pub(super) fn batch(&mut self, now: Millis, batch: Batch, out: &mut Vec<Output>) {
+        if batch.session != self.session || batch.seq < self.expected {
+            return;
+        }
+        if batch.seq > self.expected
+            || self.backlog.len() >= BACKLOG
+            || (self.phase == Phase::RolledBack && !batch.adopt)
+        {
+            out.push(Output::Send(Message::Close { reason: CloseReason::Protocol, retry_after: None }));
+            out.push(Output::Disconnect);
+            return self.offline(now, None, out);
+        }
+        self.expected += 1;
+        self.backlog.push_back(batch);
+    }
+
+    pub(super) fn apply_next(&mut self, out: &mut Vec<Output>) {
+        if self.applying.is_some() {
+            return;
+        }
+        let Some(batch) = self.backlog.pop_front() else { return };
+        self.tickets += 1;
+        let ticket = self.tickets;
+        out.push(Output::Apply { ticket, batch: batch.clone() });
+        let session = batch.session;
+        self.applying = Some(Applying { ticket, session, batch, refused: Vec::new(), attempts: 0, retry_at: None });
+    }
+
+    pub(super) fn applied(&mut self, now: Millis, ticket: u64, holding: &dyn Holding, out: &mut Vec<Output>) {
+        let Some(done) = self.applying.take_if(|applying| applying.ticket == ticket) else { return };
+        let anew = done.batch.adopt && self.current(done.session);
+        self.finish(done, holding, out);
+        if anew {
+            // Everything that was said of the former history is void: a new session starts from what is true now.
+            out.push(Output::Disconnect);
+            self.offline(now, Some(0), out);
+        }
+    }
+
+    /// Says what became of a batch, if the session it came in is still the current one.
+    fn finish(&mut self, done: Applying, holding: &dyn Holding, out: &mut Vec<Output>) {
+        let (session, seq) = (done.session, done.batch.seq);
+        if !self.current(session) {
+            return;
+        }
+        if !done.refused.is_empty() {
+            let nack = Message::Nack { session, seq, keys: done.refused, reason: String::new() };
+            out.push(Output::Send(nack));
+        }
+        out.push(Output::Send(Message::Ack { session, seq, holds: holding.count() }));
+    }
+
+    pub(super) fn apply_failed(
+        &mut self,
+        now: Millis,
+        ticket: u64,
+        failure: Failure,
+        holding: &dyn Holding,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(mut failed) = self.applying.take_if(|applying| applying.ticket == ticket) else { return };
+        if !self.current(failed.session) {
+            return;
+        }
+        match failure {
+            Failure::Keys(keys) => {
+                failed.batch.changes.retain(|(key, _)| !keys.iter().any(|(refused, _)| refused == key));
+                failed.refused.extend(keys);
+                if failed.batch.changes.is_empty() && !failed.batch.adopt {
+                    return self.finish(failed, holding, out);
+                }
+                self.again(failed, out);
+            }
+            Failure::Whole(reason) => {
+                if failed.attempts == 0 {
+                    let (session, seq) = (failed.session, failed.batch.seq);
+                    out.push(Output::Send(Message::Nack { session, seq, keys: Vec::new(), reason: reason.clone() }));
+                }
+                out.push(Output::Status(Status::Stalled(reason)));
+                failed.retry_at = Some(now + (RETRY_FIRST << failed.attempts.min(8)).min(RETRY_LONGEST));
+                failed.attempts += 1;
+                self.applying = Some(failed);
+            }
+        }
+    }
+
+    pub(super) fn again(&mut self, mut applying: Applying, out: &mut Vec<Output>) {
+        self.tickets += 1;
+        applying.ticket = self.tickets;
+        applying.retry_at = None;
+        out.push(Output::Apply { ticket: applying.ticket, batch: applying.batch.clone() });
+        self.applying = Some(applying);
+    }
+
+    fn current(&self, session: u64) -> bool {
+        matches!(self.phase, Phase::Open | Phase::RolledBack) && self.session == session
+    }
+}
