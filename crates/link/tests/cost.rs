@@ -167,3 +167,25 @@ fn a_desired_set_that_is_not_ready_is_not_compared() {
     pair.connect();
     assert!(pair.bytes < 120 && pair.statuses.is_empty());
 }
+
+#[test]
+fn more_than_the_queue_holds_arrives_by_another_comparison() {
+    let mut desired = MemoryDesired::new(1);
+    for n in 0..25_000 {
+        desired.put(&format!("v1/configmaps/n/{n}").into(), Bytes::from_static(b"{}"));
+    }
+    let mut pair = Pair::new(desired, Disk::default());
+    pair.connect();
+    assert_eq!(pair.disk.objects.len(), 25_000);
+    assert_eq!(pair.statuses.last(), Some(&CenterStatus::InSync(true)));
+}
+
+#[test]
+fn a_blocked_transport_is_given_nothing() {
+    let mut pair = Pair::new(thousand(), Disk::default());
+    pair.say(CenterInput::Blocked(true));
+    pair.connect();
+    assert!(pair.disk.objects.is_empty());
+    pair.say(CenterInput::Blocked(false));
+    assert_eq!(pair.disk.objects.len(), 1_000);
+}
