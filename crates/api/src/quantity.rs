@@ -33,6 +33,8 @@ pub enum QuantityError {
 
 /// Nothing smaller than a nano unit is kept: what is smaller is rounded up to it.
 const NANO: i32 = -9;
+/// Exponents beyond this are as good as it.
+const LARGEST: i32 = 1_000_000;
 /// So many digits always fit a mantissa, with room to align two of them.
 const MAX_DIGITS: usize = 36;
 const DECIMAL: [(&str, i32); 10] =
@@ -223,7 +225,7 @@ impl Quantity {
         // Beyond the suffixes an exponent says it shorter.
         let si = self.format != Format::DecimalExponent && self.scale < 48;
         let wanted = self.scale.div_euclid(3).saturating_mul(3);
-        let exponent = if si { wanted.clamp(-9, 18) } else { wanted };
+        let exponent = if si { wanted.clamp(-9, 18) } else { wanted.min(LARGEST / 3 * 3) };
         let zeros = usize::try_from(self.scale.saturating_sub(exponent)).unwrap_or(0).min(64);
         write!(f, "{}{:0<zeros$}", self.mantissa, "")?;
         match DECIMAL.iter().find(|(_, e)| *e == exponent) {
@@ -355,7 +357,7 @@ fn interpret(suffix: &str) -> Option<(Format, i32)> {
     }
     let exponent = suffix.strip_prefix(['e', 'E'])?;
     // Far beyond any use, and far from overflowing a scale.
-    let exponent = exponent.parse::<i64>().ok()?.clamp(-1_000_000, 1_000_000);
+    let exponent = exponent.parse::<i64>().ok()?.clamp((-LARGEST).into(), LARGEST.into());
     Some((Format::DecimalExponent, i32::try_from(exponent).ok()?))
 }
 
@@ -402,6 +404,8 @@ mod tests {
             ("1e3", "1e3"),
             ("1E3", "1E3"),
             ("1e5", "100e3"),
+            ("100e3854775808", "1000e999999"),
+            ("1000e999999", "1000e999999"),
             ("12e-3", "12e-3"),
             ("1000000", "1M"),
             ("1500k", "1500k"),
