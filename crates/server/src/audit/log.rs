@@ -153,6 +153,19 @@ impl Writer {
     }
 }
 
+/// How many of these bytes are whole lines that fit into the room.
+fn whole_lines(lines: &[u8], room: u64) -> usize {
+    let room = usize::try_from(room).unwrap_or(usize::MAX);
+    if lines.len() <= room {
+        return lines.len();
+    }
+    lines[..room].iter().rposition(|b| *b == b'\n').map_or(0, |end| end + 1)
+}
+
+fn first_line(lines: &[u8]) -> usize {
+    lines.iter().position(|b| *b == b'\n').map_or(lines.len(), |end| end + 1)
+}
+
 /// The file that is being written, and its predecessors.
 struct Out {
     options: Options,
@@ -188,10 +201,26 @@ impl Out {
         if self.is_stdout() {
             return io::stdout().lock().write_all(lines);
         }
-        let limit = self.options.max_size << 20;
-        if limit > 0 && self.size > 0 && self.size + lines.len() as u64 > limit {
-            self.rotate(SystemTime::now())?;
+        let limit = match self.options.max_size << 20 {
+            0 => u64::MAX,
+            limit => limit,
+        };
+        let mut rest = lines;
+        while !rest.is_empty() {
+            let mut fits = whole_lines(rest, limit.saturating_sub(self.size));
+            if fits == 0 && self.size > 0 {
+                self.rotate(SystemTime::now())?;
+                fits = whole_lines(rest, limit.saturating_sub(self.size));
+            }
+            // One line that is larger than any file may be has a file of its own.
+            let (now, later) = rest.split_at(if fits == 0 { first_line(rest) } else { fits });
+            self.append(now)?;
+            rest = later;
         }
+        Ok(())
+    }
+
+    fn append(&mut self, lines: &[u8]) -> io::Result<()> {
         if self.file.is_none() {
             self.reopen()?;
         }
@@ -260,6 +289,20 @@ mod tests {
 
     fn options(path: PathBuf) -> Options {
         Options { path, max_size: 1, max_age: 0, max_backup: 2, buffer: 10_000 }
+    }
+
+    #[test]
+    fn many_lines_at_once_are_spread_over_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut out = Out::open(Options { max_backup: 0, ..options(dir.path().join("audit.log")) }).unwrap();
+        let line = [vec![b'x'; 300_000], vec![b'\n']].concat();
+        let large = [vec![b'y'; 2 << 20], vec![b'\n']].concat();
+        out.write(&[line.repeat(9), large.clone(), line.clone()].concat()).unwrap();
+        let mut sizes: Vec<_> =
+            fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).collect();
+        sizes.sort_unstable();
+        let line = line.len() as u64;
+        assert_eq!(sizes, [line, 3 * line, 3 * line, 3 * line, large.len() as u64]);
     }
 
     #[tokio::test]
