@@ -72,6 +72,7 @@ def result(process):
     return said
 
 
+@pytest.mark.timeout(SECONDS * 4 + 60)
 def test_one_tenant_does_not_starve_another(center):
     loud, quiet = tenant(center, "loud"), tenant(center, "quiet")
     # Neighbours on the same machine can spoil a measurement of some seconds, so there is a second one.
@@ -81,6 +82,13 @@ def test_one_tenant_does_not_starve_another(center):
     assert min(tries)[0] < BOUND, [said for _, said in tries]
 
 
+def step_back():
+    """A process of its own session competes as its session does, where the kernel groups by session."""
+    os.nice(19)
+    with contextlib.suppress(OSError):
+        pathlib.Path("/proc/self/autogroup").write_text("19")
+
+
 def one_against_the_other(center, loud, quiet, attempt):
     """How many times its quiet value the quiet tenant's p99 is while the loud one floods, and the whole story."""
     calm = ("mixed", "--clients", 2, "--objects", 5, "--count", 1_000_000)
@@ -88,7 +96,7 @@ def one_against_the_other(center, loud, quiet, attempt):
     before = center.rss()
     # The load generator shares the cores with the server: it must not be what the quiet tenant waits for.
     flood = load(center, loud, "flood", "--clients", TENFOLD, "--seconds", SECONDS + 2, "--namespace", f"flood{attempt}",
-                 preexec_fn=lambda: os.nice(19), start_new_session=True)
+                 preexec_fn=step_back, start_new_session=True)
     time.sleep(2)
     peak, alive = [center.rss()], []
 

@@ -18,7 +18,7 @@ use crate::{
     kinds::Kind,
     negotiate::Accept,
     object::Object,
-    request::{Query, Target},
+    request::{self, Query, Target},
     workspaces::wildcard::EVERYWHERE,
 };
 
@@ -64,11 +64,7 @@ impl Call {
 
     /// All keys that the path covers begin with this.
     pub fn prefix(&self) -> String {
-        match (self.cluster.as_str(), self.target.namespace.as_str()) {
-            ("*", _) => String::new(),
-            (cluster, "") => format!("{cluster}/"),
-            (cluster, namespace) => format!("{cluster}/{namespace}/"),
-        }
+        request::prefix(&self.cluster, &self.target.namespace)
     }
 
     pub fn not_found(&self) -> Status {

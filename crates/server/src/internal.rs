@@ -30,6 +30,11 @@ use crate::{
 /// As whom the server writes.
 pub const NAME: &str = "system:apiserver";
 
+/// Whether a finalizer keeps the object.
+pub fn is_held(value: &Value, finalizer: &str) -> bool {
+    value["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|f| f == finalizer))
+}
+
 /// A controller's hand in one workspace.
 #[derive(Clone)]
 pub struct Internal {
@@ -145,6 +150,16 @@ impl Internal {
             Err(status) if status.code == 404 => Ok(None),
             Err(status) => Err(status),
         }
+    }
+
+    /// Takes a finalizer out of a cluster-scoped object, so that it can go.
+    pub async fn release(&self, kind: &Arc<Kind>, name: &str, finalizer: &str) -> Result<()> {
+        let edit = |value: &mut Value| {
+            if let Some(list) = value["metadata"]["finalizers"].as_array_mut() {
+                list.retain(|f| f != finalizer);
+            }
+        };
+        self.change(kind, "", name, "", edit).await.map(drop)
     }
 
     /// Deletes an object. One that is gone, or is another one by now, is fine.

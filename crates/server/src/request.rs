@@ -47,6 +47,15 @@ pub struct Target {
 
 pub const ROOT: &str = "root";
 
+/// All keys in a workspace, or in one of its namespaces, begin with this; `*` are all workspaces.
+pub fn prefix(cluster: &str, namespace: &str) -> String {
+    match (cluster, namespace) {
+        ("*", _) => String::new(),
+        (cluster, "") => format!("{cluster}/"),
+        (cluster, namespace) => format!("{cluster}/{namespace}/"),
+    }
+}
+
 impl Path {
     pub fn parse(path: &str) -> Result<Self> {
         let segments = segments(path)?;

@@ -225,13 +225,14 @@ impl<'a> Cursor<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
     use super::*;
 
-    fn any_json() -> impl Strategy<Value = Value> {
+    /// Values whose text is hard to scan.
+    pub(crate) fn any_json() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
             any::<bool>().prop_map(Value::from),

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Controllers;
 use crate::{
     Server, clock,
-    internal::Internal,
+    internal::{Internal, is_held},
     kinds::{DEFINITIONS, system},
     object::Object,
     verbs::delete::Options,
@@ -57,8 +57,7 @@ async fn accept(hand: &Internal, object: &Object) -> Result<bool> {
 /// Removes all objects of the kind, then lets the definition go. False: not all of them are gone yet.
 async fn clean_up(hand: &Internal, object: &Object) -> Result<bool> {
     let value = object.value();
-    let held = value["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|f| f == FINALIZER));
-    if !held {
+    if !is_held(&value, FINALIZER) {
         return Ok(true);
     }
     let kind = hand.kind("apiextensions.k8s.io", "v1", "customresourcedefinitions")?;
@@ -81,11 +80,6 @@ async fn clean_up(hand: &Internal, object: &Object) -> Result<bool> {
             return Ok(false);
         }
     }
-    let release = |value: &mut Value| {
-        if let Some(list) = value["metadata"]["finalizers"].as_array_mut() {
-            list.retain(|f| f != FINALIZER);
-        }
-    };
-    hand.change(&kind, "", object.name(), "", release).await?;
+    hand.release(&kind, object.name(), FINALIZER).await?;
     Ok(true)
 }

@@ -16,7 +16,7 @@ use super::{Controllers, queue::Queue};
 use crate::{
     Server,
     cache::{Change, ChangeKind},
-    internal::Internal,
+    internal::{Internal, is_held},
     kinds::Kind,
     object::Object,
     verbs::delete::Options,
@@ -168,13 +168,10 @@ impl Collector<'_> {
     async fn look_at(&self, kind: &Arc<Kind>, object: &Arc<Object>) -> Result<()> {
         if waits(object) {
             let value = object.value();
-            let has = |name: &str| {
-                value["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|f| f == name))
-            };
-            if has("orphan") {
+            if is_held(&value, "orphan") {
                 return self.orphan(kind, object, &value).await;
             }
-            if has("foregroundDeletion") {
+            if is_held(&value, "foregroundDeletion") {
                 self.delete_dependents(kind, object, &value).await?;
             }
         }

@@ -7,7 +7,7 @@ use api::{
 use serde_json::Value;
 
 use super::{BINDINGS, EXPORTS, GROUP, SCHEMAS, VERSION, index, schema};
-use crate::{call::Call, identity::Attributes, kinds::Kind, verbs::create::metadata};
+use crate::{call::Call, identity::Attributes, internal, kinds::Kind, verbs::create::metadata};
 
 /// Holds a binding until the bound objects are gone.
 pub const FINALIZER: &str = "apis.kcp.io/apibinding-finalizer";
@@ -43,7 +43,7 @@ pub fn update(call: &Call, new: &mut Value, old: &Value) -> Result<()> {
         let why = "its status is written by the server only";
         return Err(Status::forbidden(GROUP, call.kind.plural(), &call.target.name, why));
     }
-    if &*call.kind.collection == BINDINGS && is_held(old) {
+    if &*call.kind.collection == BINDINGS && internal::is_held(old, FINALIZER) {
         hold(new);
     }
     Ok(())
@@ -95,15 +95,11 @@ pub fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> FieldErrors {
 
 /// The server's own controllers, also those that take a whole workspace down.
 fn is_server(call: &Call) -> bool {
-    call.user.name == "system:apiserver" && call.user.is_in("system:masters")
-}
-
-fn is_held(value: &Value) -> bool {
-    value["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|f| f == FINALIZER))
+    call.user.name == internal::NAME && call.user.is_in("system:masters")
 }
 
 fn hold(value: &mut Value) {
-    if is_held(value) {
+    if internal::is_held(value, FINALIZER) {
         return;
     }
     let finalizers = metadata(value).entry("finalizers").or_insert_with(|| Value::Array(Vec::new()));

@@ -12,7 +12,13 @@ use super::{
     bind::{self, World},
     index,
 };
-use crate::{Server, clock, internal::Internal, kinds::bound, object::Object, verbs::delete::Options};
+use crate::{
+    Server, clock,
+    internal::{Internal, is_held},
+    kinds::bound,
+    object::Object,
+    verbs::delete::Options,
+};
 
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -54,8 +60,7 @@ async fn look_after(hand: &Internal, object: &Object) -> Result<bool> {
 /// Removes all objects of the bound kinds here, then lets the binding go. False: not all of them are gone yet.
 async fn clean_up(hand: &Internal, object: &Object) -> Result<bool> {
     let value = object.value();
-    let held = value["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|f| f == FINALIZER));
-    if !held {
+    if !is_held(&value, FINALIZER) {
         return Ok(true);
     }
     let server = hand.server();
@@ -79,12 +84,7 @@ async fn clean_up(hand: &Internal, object: &Object) -> Result<bool> {
         return Ok(false);
     }
     let kind = hand.kind(GROUP, VERSION, "apibindings")?;
-    let release = |value: &mut Value| {
-        if let Some(list) = value["metadata"]["finalizers"].as_array_mut() {
-            list.retain(|f| f != FINALIZER);
-        }
-    };
-    hand.change(&kind, "", object.name(), "", release).await?;
+    hand.release(&kind, object.name(), FINALIZER).await?;
     Ok(true)
 }
 

@@ -22,7 +22,7 @@ use crate::{
     clock,
     controllers::root_ca,
     identity::{Attributes, kubeconfig},
-    internal::Internal,
+    internal::{Internal, is_held},
     request::ROOT,
     verbs::{create::metadata, write::Beside},
 };
@@ -121,8 +121,7 @@ pub fn keep(call: &Call, new: &mut Value, old: &Value) -> Result<()> {
     if !errors.is_empty() {
         return Err(Status::invalid(GROUP, "Workspace", &call.target.name, &errors));
     }
-    let held = old["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|f| f == FINALIZER));
-    if held {
+    if is_held(old, FINALIZER) {
         hold(metadata(new));
     }
     Ok(())

@@ -59,12 +59,7 @@ pub async fn take_down(hand: &Internal, object: &Object, path: &str) -> Result<O
     let kind = hand.kind(GROUP, VERSION, "workspaces")?;
     let left = &sweep.left;
     if left.is_nothing() {
-        let release = |value: &mut Value| {
-            if let Some(list) = value["metadata"]["finalizers"].as_array_mut() {
-                list.retain(|f| f != FINALIZER);
-            }
-        };
-        hand.change(&kind, "", object.name(), "", release).await?;
+        hand.release(&kind, object.name(), FINALIZER).await?;
         return Ok(None);
     }
     let (now, message) = (clock::now(), left.message());
