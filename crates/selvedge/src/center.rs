@@ -36,6 +36,8 @@ pub async fn start(config: &Config) -> Result<server::Running> {
             writes: config.max_mutating_requests_inflight,
             ..server::Limits::default()
         },
+        mounts: Vec::new(),
+        observers: Vec::new(),
     };
     let running = server::start(options).await?;
     tokio::spawn(store.follow_key_file());

@@ -9,6 +9,7 @@ use std::{
 use bytes::Bytes;
 use futures::Stream;
 use http_body::{Frame, SizeHint};
+use http_body_util::combinators::UnsyncBoxBody;
 
 use crate::limits::Seat;
 
@@ -17,6 +18,8 @@ pub type BoxStream = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
 pub enum Body {
     Full(Option<Bytes>),
     Stream(BoxStream),
+    /// Made by somebody else, trailers and all.
+    Other(UnsyncBoxBody<Bytes, Infallible>),
 }
 
 impl Body {
@@ -111,17 +114,23 @@ impl http_body::Body for Body {
         match self.get_mut() {
             Self::Full(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
             Self::Stream(stream) => stream.as_mut().poll_next(cx).map(|next| next.map(|b| Ok(Frame::data(b)))),
+            Self::Other(body) => Pin::new(body).poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Full(None))
+        match self {
+            Self::Full(bytes) => bytes.is_none(),
+            Self::Stream(_) => false,
+            Self::Other(body) => body.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
             Self::Stream(_) => SizeHint::default(),
+            Self::Other(body) => body.size_hint(),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use api::status::{Result, Status};
 use bytes::Bytes;
 use futures::FutureExt;
-use http::{Method, Request, Response, header::ACCEPT, request::Parts};
+use http::{HeaderMap, Method, Request, Response, header::ACCEPT, request::Parts};
 use http_body_util::{BodyExt, Limited};
 
 use crate::{
@@ -16,10 +16,11 @@ use crate::{
     identity::{Attributes, Authorizer, Peer, User},
     kinds::Kind,
     limits::{self, Seat},
+    mount::Mounted,
     negotiate::{self, Accept, Format, Offer},
     nonresource,
     reply::Reply,
-    request::{Door, Path, Query, Route, Target, Verb},
+    request::{self, Door, Path, Query, Route, Target, Verb},
     respond, subresources, verbs,
     webhooks::convert,
     workspaces::{seen_from, wildcard::EVERYWHERE},
@@ -86,6 +87,15 @@ impl Server {
             };
             trail.asked(&sender, &path.cluster, &attributes).await;
         }
+        let behind = behind(request.uri().path());
+        if path.view.is_none()
+            && let Some(mount) = self.mounts.iter().find(|mount| mount.takes(&path.cluster, behind)).cloned()
+        {
+            let path_behind = behind.to_owned();
+            let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
+            let asked = Mounted { user: sender, cluster: path.cluster, path: path_behind, request };
+            return mount.serve(self, asked).await;
+        }
         if let Some(door) = path.view {
             return self.through(door, path.cluster, path.route, query, sender, request).await;
         }
@@ -103,6 +113,13 @@ impl Server {
         }
     }
 
+    /// May this user, or whom they act as, do that? If so, as whom.
+    pub fn allow(&self, sender: User, headers: &HeaderMap, cluster: &str, attributes: &Attributes) -> Result<User> {
+        let user = self.act_as(sender, headers, cluster, attributes)?;
+        self.authorize(&user, cluster, attributes)?;
+        Ok(user)
+    }
+
     /// May the user behind this request see this path? If so, a seat to be served on.
     async fn admit_path<B>(
         &self,
@@ -115,7 +132,11 @@ impl Server {
         let user = self.act_as(sender, request.headers(), cluster, &attributes)?;
         self.authorize(&user, cluster, &attributes)?;
         self.note_allowed(request.extensions(), &user, cluster, &attributes);
-        match limits::level_of_path(&user, path) {
+        self.seat_for_path(&user, cluster, path).await
+    }
+
+    async fn seat_for_path(&self, user: &User, cluster: &str, path: &str) -> Result<Option<Seat>> {
+        match limits::level_of_path(user, path) {
             Some(level) => self.inflight.enter(level, cluster, &user.name, 1).await.map(Some),
             None => Ok(None),
         }
@@ -188,10 +209,7 @@ impl Server {
             Route::Resource(target) => target,
             other => {
                 let user = exports::may_look(&self, &door, sender, &parts)?;
-                let _seat = match limits::level_of_path(&user, "/apis") {
-                    Some(level) => Some(self.inflight.enter(level, &door.provider, &user.name, 1).await?),
-                    None => None,
-                };
+                let _seat = self.seat_for_path(&user, &door.provider, "/apis").await?;
                 return exports::look_around(&self, &door, &cluster, &other, &parts);
             }
         };
@@ -268,11 +286,7 @@ impl Server {
         let payer = view.as_ref().map_or(cluster.as_str(), |view| view.provider());
         let level = limits::level(user, payer, *verb, target);
         let width = limits::width(*verb, kind, query, |kind| {
-            let prefix = match (cluster.as_str(), target.namespace.as_str()) {
-                ("*", _) => String::new(),
-                (cluster, "") => format!("{cluster}/"),
-                (cluster, namespace) => format!("{cluster}/{namespace}/"),
-            };
+            let prefix = request::prefix(cluster, &target.namespace);
             self.cache.snapshot(&kind.collection).items.range(&prefix, "").take(limits::ENOUGH).count()
         });
         self.inflight.enter(level, payer, &user.name, width).await
@@ -298,6 +312,12 @@ impl Server {
             Err(_) => Err(Status::new(408, "Timeout", "the body did not arrive in time")),
         }
     }
+}
+
+/// A path without its workspace.
+fn behind(path: &str) -> &str {
+    let Some(rest) = path.strip_prefix("/clusters/") else { return path };
+    rest.find('/').map_or("/", |at| &rest[at..])
 }
 
 /// A request to a resource that was found and allowed.

@@ -3,7 +3,7 @@
 mod admission;
 pub mod audit;
 mod authorize;
-mod body;
+pub mod body;
 pub mod cache;
 mod call;
 mod clock;
@@ -18,9 +18,10 @@ mod limits;
 mod listen;
 mod message;
 mod metrics;
+pub mod mount;
 mod negotiate;
 mod nonresource;
-mod object;
+pub mod object;
 mod openapi;
 mod render;
 mod reply;
@@ -45,6 +46,7 @@ use kinds::Kinds;
 pub use admission::Plugins;
 pub use limits::Limits;
 pub use listen::{Running, start};
+pub use mount::{Mount, Mounted};
 
 /// What a server is started with.
 pub struct Options {
@@ -61,6 +63,10 @@ pub struct Options {
     pub plugins: Plugins,
     /// Without it nothing is written down.
     pub audit: Option<audit::Options>,
+    /// What else is served on the port.
+    pub mounts: Vec<Arc<dyn Mount>>,
+    /// Who else sees every change of an object.
+    pub observers: Vec<cache::Observer>,
 }
 
 pub struct Server {
@@ -82,6 +88,7 @@ pub struct Server {
     pub shutdown: watch::Receiver<bool>,
     pub address: SocketAddr,
     pub limits: limits::Limits,
+    mounts: Vec<Arc<dyn Mount>>,
     shared_store: bool,
 }
 

@@ -71,6 +71,7 @@ pub async fn start(options: Options) -> Result<Running, Error> {
     if options.shared_store {
         observers.push(shared::observer(identity.tokens().keys().clone()));
     }
+    observers.extend(options.observers);
     let cache = Cache::load(options.store.clone(), observers).await?;
     let (stop, shutdown) = watch::channel(false);
     let server = Arc::new(Server {
@@ -90,6 +91,7 @@ pub async fn start(options: Options) -> Result<Running, Error> {
         audit,
         shutdown,
         address,
+        mounts: options.mounts,
         shared_store: options.shared_store,
         limits: options.limits,
     });

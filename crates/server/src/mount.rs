@@ -1,0 +1,33 @@
+//! What others serve on the API's port: the link's streams, mailboxes. The server authenticates who asks; the rest is theirs.
+
+use std::sync::Arc;
+
+use api::status::Result;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+
+use crate::{Server, body::Body, identity::User};
+
+/// A request's body, from whatever connection it comes.
+pub type AnyBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
+
+pub trait Mount: Send + Sync + 'static {
+    /// Whether requests to this path are answered here. The path is the one behind `/clusters/<cluster>`.
+    fn takes(&self, cluster: &str, path: &str) -> bool;
+
+    /// Answers one. Nothing was authorised yet: [`Server::allow`] does that.
+    fn serve(&self, server: Arc<Server>, asked: Mounted) -> BoxFuture<'static, Result<Response<Body>>>;
+}
+
+/// A request that a mount answers.
+pub struct Mounted {
+    /// Who sent it. Impersonation was not looked at.
+    pub user: User,
+    pub cluster: String,
+    /// Behind `/clusters/<cluster>`, still encoded as it came.
+    pub path: String,
+    /// With the upgrade of its connection, if it asks for one, in its extensions.
+    pub request: Request<AnyBody>,
+}

@@ -1,0 +1,8 @@
+//! The names and shapes that center and edge agree on: our own kinds, annotations and keys. Pure data, no I/O.
+
+mod edge;
+mod key;
+pub mod names;
+
+pub use edge::EdgeId;
+pub use key::ObjectKey;

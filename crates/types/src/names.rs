@@ -1,0 +1,14 @@
+//! Labels and annotations with a meaning.
+
+/// On a SyncTarget: the workspace whose objects the edge shall hold, until placements say so.
+pub const WORKSPACE: &str = "edge.selvedge.dev/workspace";
+/// On a SyncTarget: how many deletions somebody allows that the deletion fuse holds.
+pub const CONFIRM_DELETION: &str = "edge.selvedge.dev/confirm-deletion";
+/// On a SyncTarget: follow this center although its history is another one than the edge has seen. Any value; taken away once done.
+pub const ADOPT: &str = "edge.selvedge.dev/adopt";
+/// On a placed object: `queue` lets clients on the edge write to it while the center is away.
+pub const OFFLINE_WRITES: &str = "edge.selvedge.dev/offline-writes";
+/// On every object that a center sent: the workspace that it comes from.
+pub const SOURCE: &str = "edge.selvedge.dev/source";
+/// On every object that a center sent, as a label with the value `yes`.
+pub const PROJECTED: &str = "edge.kcp.io/projected";
