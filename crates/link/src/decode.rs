@@ -36,6 +36,7 @@ impl Message {
                 let [reason, after, ..] = uints(&mut r)?;
                 Self::Close { reason: close_reason(reason), retry_after: after.checked_sub(1) }
             }
+            12 => Self::Open { ticket: read_ticket(&mut r)? },
             kind => Self::Unknown(kind),
         })
     }
@@ -217,6 +218,17 @@ fn read_change(bytes: Bytes) -> Result<(Key, Option<Bytes>), WireError> {
         return Err(WireError::Malformed);
     }
     Ok((name, content))
+}
+
+/// Without one there is nothing to be opened.
+fn read_ticket(r: &mut Reader) -> Result<u128, WireError> {
+    let mut ticket = None;
+    while let Some(field) = r.field()? {
+        if let (1, Field::Bytes(bytes)) = field {
+            ticket = Some(Reader(bytes).u128()?);
+        }
+    }
+    ticket.ok_or(WireError::Malformed)
 }
 
 fn read_reason(bytes: Bytes) -> Result<(Key, String), WireError> {

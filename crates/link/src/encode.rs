@@ -94,6 +94,7 @@ impl Message {
                 w.uint(1, *seq);
                 position(&mut w, 2, Some(*at));
             }
+            Self::Open { ticket } => w.bytes(1, &ticket.to_be_bytes()),
             Self::Heartbeat | Self::Unknown(_) => {}
             Self::Close { reason, retry_after } => {
                 w.uint(1, *reason as u64);
@@ -116,6 +117,7 @@ impl Message {
             Self::ReportAck { .. } => 9,
             Self::Heartbeat => 10,
             Self::Close { .. } => 11,
+            Self::Open { .. } => 12,
             Self::Unknown(kind) => *kind,
         }
     }

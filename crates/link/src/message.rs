@@ -45,6 +45,10 @@ pub enum Message {
         reason: CloseReason,
         retry_after: Option<Millis>,
     },
+    /// Center: open a tunnel and show this ticket there. Who drives the edge does so; the machines know nothing of tunnels.
+    Open {
+        ticket: u128,
+    },
     /// From a newer peer; to be ignored.
     Unknown(u8),
 }
