@@ -1,0 +1,49 @@
+//! What an edge remembers of an object that the center sent.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+/// Beside the object itself: enough to tell the center's part of it from what was added here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Held {
+    /// SHA-256 of key and content as they came, as [`link::entry_hash`] has it, in hexadecimal.
+    #[serde(with = "hexadecimal")]
+    pub hash: u128,
+    /// The workspace at the center.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub source: String,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub labels: BTreeSet<String>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub annotations: BTreeSet<String>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub finalizers: BTreeSet<String>,
+}
+
+mod hexadecimal {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(hash: &u128, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(&format_args!("{hash:032x}"))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(text: D) -> Result<u128, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(text)?;
+        u128::from_str_radix(&text, 16).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_back() {
+        let held = Held { hash: 7, source: "root".into(), labels: ["a".to_owned()].into(), ..Held::default() };
+        let text = serde_json::to_string(&held).unwrap();
+        assert!(text.contains("\"00000000000000000000000000000007\"") && !text.contains("finalizers"), "{text}");
+        assert_eq!(serde_json::from_str::<Held>(&text).unwrap(), held);
+    }
+}

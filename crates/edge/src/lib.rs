@@ -1,0 +1,3 @@
+//! The agent on an edge: it keeps what the center sent in the edge's own store, and reports what became of it.
+
+pub mod held;
