@@ -22,6 +22,7 @@ pub fn run(config: &Config) -> Result<()> {
 
 pub async fn start(config: &Config) -> Result<server::Running> {
     let store = sealed(config, open(config).await?).await?;
+    let fleet = ::center::Fleet::new();
     let options = server::Options {
         data_dir: config.data_dir.clone(),
         listen: config.listen,
@@ -36,10 +37,11 @@ pub async fn start(config: &Config) -> Result<server::Running> {
             writes: config.max_mutating_requests_inflight,
             ..server::Limits::default()
         },
-        mounts: Vec::new(),
-        observers: Vec::new(),
+        mounts: fleet.mounts(),
+        observers: vec![fleet.observer()],
     };
     let running = server::start(options).await?;
+    fleet.start(&running.server);
     tokio::spawn(store.follow_key_file());
     Ok(running)
 }

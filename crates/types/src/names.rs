@@ -12,3 +12,5 @@ pub const OFFLINE_WRITES: &str = "edge.selvedge.dev/offline-writes";
 pub const SOURCE: &str = "edge.selvedge.dev/source";
 /// On every object that a center sent, as a label with the value `yes`.
 pub const PROJECTED: &str = "edge.kcp.io/projected";
+/// On a SyncTarget, with the value `cut`: the center drops and refuses the edge's link as a dead network would.
+pub const LINK: &str = "edge.selvedge.dev/link";

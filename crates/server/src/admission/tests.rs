@@ -28,6 +28,8 @@ async fn running() -> (Running, tempfile::TempDir) {
         limits: Limits::default(),
         plugins: Default::default(),
         audit: None,
+        mounts: Vec::new(),
+        observers: Vec::new(),
     };
     (crate::start(options).await.unwrap(), dir)
 }

@@ -22,7 +22,7 @@ fn everywhere(_cluster: &str) -> bool {
     true
 }
 
-static GROUPS: [Group; 2] = [
+static GROUPS: [Group; 3] = [
     Group {
         name: "apis.kcp.io",
         served_in: everywhere,
@@ -32,6 +32,11 @@ static GROUPS: [Group; 2] = [
         name: "tenancy.kcp.io",
         served_in: everywhere,
         kinds: LazyLock::new(|| compile(include_str!("system/tenancy.yaml"))),
+    },
+    Group {
+        name: "workload.kcp.io",
+        served_in: everywhere,
+        kinds: LazyLock::new(|| compile(include_str!("system/workload.yaml"))),
     },
 ];
 
@@ -93,9 +98,11 @@ mod tests {
 
     #[test]
     fn every_definition_is_valid_and_served() {
-        for (group, text) in
-            [("apis.kcp.io", include_str!("system/apis.yaml")), ("tenancy.kcp.io", include_str!("system/tenancy.yaml"))]
-        {
+        for (group, text) in [
+            ("apis.kcp.io", include_str!("system/apis.yaml")),
+            ("tenancy.kcp.io", include_str!("system/tenancy.yaml")),
+            ("workload.kcp.io", include_str!("system/workload.yaml")),
+        ] {
             let crds = documents(text);
             assert_eq!(crds.len(), text.matches("\nkind: CustomResourceDefinition").count());
             for mut crd in crds {
