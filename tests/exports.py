@@ -156,3 +156,7 @@ def view(made, where):
     """The path of an export's virtual workspace."""
     url = made["status"]["virtualWorkspaces"][0]["url"]
     return "/services" + url.split("/services", 1)[1] + f"/clusters/{where}"
+
+
+def homes(listed):
+    return sorted((item["metadata"]["annotations"]["kcp.io/cluster"], item["metadata"]["name"]) for item in listed["items"])

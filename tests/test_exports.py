@@ -3,7 +3,7 @@ import re
 import ssl
 
 from center import ROOT, Tools, wait_for
-from exports import APIS, admit, alice, allow, bind, binding, bound, center, condition, export, names, schema, unbind, view, widget, widgets, workspace  # noqa: F401 (fixtures)
+from exports import APIS, admit, alice, allow, bind, binding, bound, center, condition, export, homes, names, schema, unbind, view, widget, widgets, workspace  # noqa: F401 (fixtures)
 
 
 # ---- sharing ----

@@ -4,11 +4,7 @@ import itertools
 import json
 
 from center import wait_for
-from exports import APIS, admit, alice, allow, bind, center, condition, export, schema, unbind, view, widget, widgets, workspace  # noqa: F401 (fixtures)
-
-
-def homes(listed):
-    return sorted((item["metadata"]["annotations"]["kcp.io/cluster"], item["metadata"]["name"]) for item in listed["items"])
+from exports import APIS, admit, alice, allow, bind, center, condition, export, homes, schema, unbind, view, widget, widgets, workspace  # noqa: F401 (fixtures)
 
 
 @contextlib.contextmanager
