@@ -39,6 +39,7 @@ pub async fn start(config: &Config) -> Result<server::Running> {
         },
         mounts: fleet.mounts(),
         observers: vec![fleet.observer()],
+        owner: None,
     };
     let running = server::start(options).await?;
     fleet.start(&running.server);

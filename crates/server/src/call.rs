@@ -8,6 +8,7 @@ use api::{
 };
 use bytes::Bytes;
 use http::HeaderMap;
+use store::Op;
 
 use crate::{
     Server,
@@ -18,7 +19,7 @@ use crate::{
     kinds::Kind,
     negotiate::Accept,
     object::Object,
-    request::{self, Query, Target},
+    request::{self, Query, Target, Verb},
     workspaces::wildcard::EVERYWHERE,
 };
 
@@ -31,12 +32,16 @@ pub struct Call {
     pub accept: Accept,
     pub headers: HeaderMap,
     pub user: User,
+    /// What the client asked for; nothing if the server itself acts.
+    pub verb: Option<Verb>,
     pub body: Bytes,
     /// Told to the client in Warning headers.
     pub warnings: Mutex<Vec<String>>,
     pub notes: Notes,
     /// The provider of an export asks, and reaches only what the export lets it.
     pub view: Option<View>,
+    /// Committed with the write, whatever that is.
+    pub also: Vec<Op>,
 }
 
 impl Call {

@@ -6,7 +6,7 @@ use api::status::{Result, Status};
 use bytes::Bytes;
 use futures::FutureExt;
 use http::{HeaderMap, Method, Request, Response, header::ACCEPT, request::Parts};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 
 use crate::{
     Server, audit, authorize,
@@ -30,9 +30,38 @@ use crate::{
 const PASSED_OVER: u64 = 64 << 10;
 const PATIENCE: std::time::Duration = std::time::Duration::from_millis(500);
 
+/// In the extensions of a request that is made within the process: committed with what it writes.
+#[derive(Clone, Default)]
+pub struct Also(pub Vec<store::Op>);
+
+/// Who sends a request.
+enum Sender<'a> {
+    /// Whoever the connection and the headers say.
+    Peer(&'a Peer),
+    /// Somebody who was found out before.
+    Known(User),
+}
+
 impl Server {
     /// Answers one request. Every failure becomes a Status.
     pub async fn handle<B>(self: Arc<Self>, request: Request<B>, peer: Arc<Peer>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.handle_from(request, Sender::Peer(&peer)).await
+    }
+
+    /// A request made within the process in somebody's name. All that holds for requests from outside holds for it: roles,
+    /// admission, limits, the audit log.
+    pub async fn request_as(self: Arc<Self>, user: User, mut request: Request<Full<Bytes>>) -> Response<Body> {
+        if let Some(audit) = &self.audit {
+            audit.begin(&mut request, std::net::Ipv4Addr::UNSPECIFIED.into());
+        }
+        self.handle_from(request, Sender::Known(user)).await
+    }
+
+    async fn handle_from<B>(self: Arc<Self>, request: Request<B>, sender: Sender<'_>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -42,7 +71,7 @@ impl Server {
         let method = request.method().clone();
         let verb = verb_label(&request);
         let trail = audit::of(request.extensions()).cloned();
-        let answer = self.clone().answer(request, &peer);
+        let answer = self.clone().answer(request, sender);
         let answer = match &trail {
             None => answer.await,
             Some(trail) => match std::panic::AssertUnwindSafe(answer).catch_unwind().await {
@@ -67,7 +96,7 @@ impl Server {
         response
     }
 
-    async fn answer<B>(self: Arc<Self>, request: Request<B>, peer: &Peer) -> Result<Response<Body>>
+    async fn answer<B>(self: Arc<Self>, request: Request<B>, sender: Sender<'_>) -> Result<Response<Body>>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -76,7 +105,10 @@ impl Server {
         let query = Query::parse(request.uri().query());
         // Through the door of an export come those whom its workspace knows.
         let home = path.view.as_ref().map_or(&path.cluster, |door| &door.provider);
-        let sender = self.identity.authenticate(peer, request.headers(), home, &*self.cache)?;
+        let sender = match sender {
+            Sender::Peer(peer) => self.identity.authenticate(peer, request.headers(), home, &*self.cache)?,
+            Sender::Known(user) => user,
+        };
         if let Some(trail) = audit::of(request.extensions()) {
             let attributes = match &path.route {
                 Route::Resource(target) => match Verb::of(request.method(), target, &query) {
@@ -258,6 +290,8 @@ impl Server {
             warnings: Mutex::default(),
             notes: Default::default(),
             view,
+            verb: Some(verb),
+            also: parts.extensions.get::<Also>().map(|also| also.0.clone()).unwrap_or_default(),
         };
         for warning in deprecations(&call.kind) {
             call.warn(warning);

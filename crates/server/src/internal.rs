@@ -81,6 +81,8 @@ impl Internal {
             warnings: Default::default(),
             view: None,
             notes: Default::default(),
+            verb: None,
+            also: Vec::new(),
         }
     }
 

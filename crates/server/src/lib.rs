@@ -23,6 +23,7 @@ mod negotiate;
 mod nonresource;
 pub mod object;
 mod openapi;
+pub mod owner;
 mod render;
 mod reply;
 mod request;
@@ -44,6 +45,7 @@ use cache::Cache;
 use kinds::Kinds;
 
 pub use admission::Plugins;
+pub use dispatch::Also;
 pub use limits::Limits;
 pub use listen::{Running, start};
 pub use mount::{Mount, Mounted};
@@ -67,6 +69,8 @@ pub struct Options {
     pub mounts: Vec<Arc<dyn Mount>>,
     /// Who else sees every change of an object.
     pub observers: Vec<cache::Observer>,
+    /// Who decides on changes of what is another's; without one, everything is this server's own.
+    pub owner: Option<Arc<dyn owner::Owner>>,
 }
 
 pub struct Server {
@@ -89,6 +93,7 @@ pub struct Server {
     pub address: SocketAddr,
     pub limits: limits::Limits,
     mounts: Vec<Arc<dyn Mount>>,
+    owner: Option<Arc<dyn owner::Owner>>,
     shared_store: bool,
 }
 

@@ -92,6 +92,7 @@ pub async fn start(options: Options) -> Result<Running, Error> {
         shutdown,
         address,
         mounts: options.mounts,
+        owner: options.owner,
         shared_store: options.shared_store,
         limits: options.limits,
     });

@@ -1,6 +1,7 @@
 //! The names and shapes that center and edge agree on: our own kinds, annotations and keys. Pure data, no I/O.
 
 mod edge;
+pub mod forward;
 mod key;
 pub mod names;
 

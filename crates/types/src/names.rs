@@ -14,3 +14,5 @@ pub const SOURCE: &str = "edge.selvedge.dev/source";
 pub const PROJECTED: &str = "edge.kcp.io/projected";
 /// On a SyncTarget, with the value `cut`: the center drops and refuses the edge's link as a dead network would.
 pub const LINK: &str = "edge.selvedge.dev/link";
+/// On an object of an edge: the center has not yet said whether it takes what was written here while it was away.
+pub const PENDING: &str = "edge.selvedge.dev/pending-write";

@@ -30,6 +30,7 @@ async fn running() -> (Running, tempfile::TempDir) {
         audit: None,
         mounts: Vec::new(),
         observers: Vec::new(),
+        owner: None,
     };
     (crate::start(options).await.unwrap(), dir)
 }

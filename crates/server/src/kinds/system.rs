@@ -22,7 +22,12 @@ fn everywhere(_cluster: &str) -> bool {
     true
 }
 
-static GROUPS: [Group; 3] = [
+/// Where the server itself is at home.
+fn at_root(cluster: &str) -> bool {
+    cluster == crate::request::ROOT
+}
+
+static GROUPS: [Group; 4] = [
     Group {
         name: "apis.kcp.io",
         served_in: everywhere,
@@ -37,6 +42,11 @@ static GROUPS: [Group; 3] = [
         name: "workload.kcp.io",
         served_in: everywhere,
         kinds: LazyLock::new(|| compile(include_str!("system/workload.yaml"))),
+    },
+    Group {
+        name: "edge.selvedge.dev",
+        served_in: at_root,
+        kinds: LazyLock::new(|| unwritable(compile(include_str!("system/edge.yaml")))),
     },
 ];
 
@@ -78,6 +88,14 @@ fn compile(text: &str) -> Vec<Arc<Kind>> {
     kinds.flatten().collect()
 }
 
+/// Kinds that only the server writes: clients read them, and may throw them away.
+fn unwritable(mut kinds: Vec<Arc<Kind>>) -> Vec<Arc<Kind>> {
+    for kind in kinds.iter_mut().filter_map(Arc::get_mut) {
+        kind.resource.verbs.retain(|verb| !matches!(&**verb, "create" | "update" | "patch"));
+    }
+    kinds
+}
+
 fn documents(text: &str) -> Vec<Value> {
     let document = |text: &str| match yaml_serde::from_str::<Value>(text) {
         Ok(mut crd) => {
@@ -102,6 +120,7 @@ mod tests {
             ("apis.kcp.io", include_str!("system/apis.yaml")),
             ("tenancy.kcp.io", include_str!("system/tenancy.yaml")),
             ("workload.kcp.io", include_str!("system/workload.yaml")),
+            ("edge.selvedge.dev", include_str!("system/edge.yaml")),
         ] {
             let crds = documents(text);
             assert_eq!(crds.len(), text.matches("\nkind: CustomResourceDefinition").count());
@@ -110,9 +129,18 @@ mod tests {
                 let errors = api::crd::validate_definition(&crd, None);
                 assert!(errors.is_empty(), "{}: {errors:?}", crd["metadata"]["name"]);
                 let plural = crd["spec"]["names"]["plural"].as_str().unwrap();
-                assert!(find("root:any", group, "v1alpha1", plural).is_some(), "{plural}");
+                assert!(find("root", group, "v1alpha1", plural).is_some(), "{plural}");
             }
         }
+    }
+
+    #[test]
+    fn what_only_the_server_writes() {
+        let kind = find("root", "edge.selvedge.dev", "v1alpha1", "offlinewrites").unwrap();
+        for (verb, can) in [("get", true), ("watch", true), ("delete", true), ("create", false), ("patch", false)] {
+            assert_eq!(kind.resource.can(verb), can, "{verb}");
+        }
+        assert!(find("root:shop", "edge.selvedge.dev", "v1alpha1", "offlinewrites").is_none());
     }
 
     #[test]

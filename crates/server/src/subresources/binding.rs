@@ -87,5 +87,7 @@ pub fn on_pod(call: &Call, pod: &str, subresource: &str) -> Result<Call> {
         warnings: Default::default(),
         view: None,
         notes: Notes::exempt(),
+        verb: call.verb,
+        also: call.also.clone(),
     })
 }

@@ -20,6 +20,7 @@ use crate::{
     call::Call,
     clock, object,
     object::Object,
+    owner::{self, To, Verdict},
     reply::{List, Reply},
 };
 
@@ -85,11 +86,17 @@ pub async fn remove(call: &Call, key: &str, name: &str, options: &Options) -> Re
         let value = old.value();
         options.check(call, name, &value)?;
         admission::delete(call, &value, || options.to_value(call)).await?;
+        let dry_run = options.dry_run || call.dry_run();
+        match owner::ask(call, &old, &value, To::Nothing(options.to_value(call)), dry_run).await? {
+            Verdict::Here => {}
+            Verdict::Left => return Ok(Removed::Marked(old)),
+            Verdict::Done(object) => return Ok(Removed::Gone(object)),
+            Verdict::Again => continue,
+        }
         let mut new = value.clone();
         let pending = mark(call, &mut new, options);
         let hurried =
             value["metadata"]["deletionGracePeriodSeconds"].as_i64().is_some_and(|grace| grace > 0) && !pending;
-        let dry_run = options.dry_run || call.dry_run();
         if pending {
             if new == value {
                 return Ok(Removed::Marked(old));

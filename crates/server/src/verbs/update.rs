@@ -12,7 +12,15 @@ use super::{
     create,
     write::{self, Written},
 };
-use crate::{admission, call::Call, clock, object, object::Object, reply::Reply, webhooks::convert};
+use crate::{
+    admission,
+    call::Call,
+    clock, object,
+    object::Object,
+    owner::{self, To, Verdict},
+    reply::Reply,
+    webhooks::convert,
+};
 
 /// How often a change that names no version is tried on top of others' changes.
 const TRIES: usize = 30;
@@ -174,6 +182,13 @@ pub async fn replace(call: &Call, old: &Arc<Object>, mut new: Value, tracked: bo
     }
     if api::apply::keep_times(&old_stored, &mut new) || is_same(&old_stored, &new) {
         return Ok(Some(old.clone()));
+    }
+    let to = To::Value { value: &new, replicas: owner::replicas(call, &new) };
+    match owner::ask(call, old, &old_stored, to, call.dry_run()).await? {
+        Verdict::Here => {}
+        Verdict::Left => return Ok(Some(old.clone())),
+        Verdict::Done(object) => return Ok(Some(object)),
+        Verdict::Again => return Ok(None),
     }
     admission::judge(call, &new, Some(&old_stored), &mut beside).await?;
     if is_finished(call, &new) {

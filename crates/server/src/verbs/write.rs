@@ -312,6 +312,7 @@ pub async fn put(
     };
     commit.compares.extend(beside.compares);
     commit.ops.extend(beside.ops);
+    commit.ops.extend_from_slice(&call.also);
     let mut room = call.server.workspaces.admit(call, key, value, expected, &commit)?;
     commit.compares.extend(room.compare.take());
     Ok(match commit_and_see(call, commit).await? {
@@ -332,6 +333,7 @@ pub async fn remove(call: &Call, key: &str, expected: Revision, beside: Beside) 
     };
     commit.compares.extend(beside.compares);
     commit.ops.extend(beside.ops);
+    commit.ops.extend_from_slice(&call.also);
     commit_and_see(call, commit).await
 }
 
