@@ -92,7 +92,7 @@ class Etcd:
 class Center:
     """`selvedge center` on a data directory; it may be stopped, killed and started again."""
 
-    def __init__(self, data_dir, store="sqlite", etcd=None, env=None, args=()):
+    def __init__(self, data_dir, store="sqlite", etcd=None, env=None, args=(), listen="127.0.0.1"):
         self.data_dir = pathlib.Path(data_dir)
         self.kubeconfig = self.data_dir / "admin.kubeconfig"
         self.log_path = self.data_dir.with_name(self.data_dir.name + ".log")
@@ -100,7 +100,7 @@ class Center:
         if etcd:
             self.command += ["--etcd-endpoints", etcd.endpoint]
         self.env = {**os.environ, **(env or {})}
-        self.port = 0
+        self.listen, self.port = listen, 0
         self.process = None
         self._tls = None
 
@@ -108,7 +108,7 @@ class Center:
         # The file is the sign of readiness, so an old one must not be taken for a new one.
         self.kubeconfig.unlink(missing_ok=True)
         with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen([*self.command, "--listen", f"127.0.0.1:{self.port}"],
+            self.process = subprocess.Popen([*self.command, "--listen", f"{self.listen}:{self.port}"],
                                             stdout=log, stderr=log, env=self.env, preexec_fn=die_with_parent)
         if wait:
             self.wait_ready(seconds)

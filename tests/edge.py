@@ -15,6 +15,7 @@ from center import Center, Tools, binary, wait_for
 SYNCTARGETS = "/apis/workload.kcp.io/v1alpha1/synctargets"
 WORKSPACE = "edge.selvedge.dev/workspace"
 LINK = "edge.selvedge.dev/link"
+PROJECTED = "edge.kcp.io/projected"
 
 
 def selvedge(*args, code=0, timeout=60, env=None):
@@ -43,8 +44,8 @@ def annotate(center, name, **to):
 class Edge(Center):
     """`selvedge edge` on a data directory. The first start joins with a token; later ones need none."""
 
-    def __init__(self, center, data_dir, name="florin", workspace=None, env=None, args=(), through=None):
-        super().__init__(data_dir, env=env)
+    def __init__(self, center, data_dir, name="florin", workspace=None, env=None, args=(), through=None, listen="127.0.0.1"):
+        super().__init__(data_dir, env=env, listen=listen)
         self.center, self.name, self.through = center, name, through
         self.workspace = workspace
         self.base = [binary(), "edge", "--data-dir", str(self.data_dir), *map(str, args)]
@@ -53,11 +54,13 @@ class Edge(Center):
     def join_token(self, *args):
         return selvedge("join-token", "create", "--kubeconfig", self.center.kubeconfig, "--name", self.name, *args).strip()
 
+    def center_url(self):
+        return f"https://127.0.0.1:{self.through.port}" if self.through else self.center.url
+
     def start(self, seconds=30.0, wait=True, token=None):
         self.command = list(self.base)
         if not self.joined:
-            url = f"https://127.0.0.1:{self.through.port}" if self.through else self.center.url
-            self.command += ["--center", url, "--token", token or self.join_token(), "--name", self.name]
+            self.command += ["--center", self.center_url(), "--token", token or self.join_token(), "--name", self.name]
         super().start(seconds, wait)
         if wait:
             self.joined = True
@@ -107,7 +110,7 @@ class Wire:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.mode, self.delay = "open", 0.0
-        self.lock, self.pairs, self.over = threading.Lock(), set(), False
+        self.lock, self.pairs, self.lost, self.over = threading.Lock(), set(), [], False
         self.carried = [0, 0]  # bytes up, bytes down
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -137,6 +140,15 @@ class Wire:
                     end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
                     end.shutdown(socket.SHUT_RDWR)
                     end.close()
+
+    def lose_edge(self):
+        """The edge sees its connections end; the center hears nothing of it and keeps its half."""
+        with self.lock:
+            pairs, self.pairs = self.pairs, set()
+            self.lost += [far for _, far in pairs]
+        for near, _ in pairs:
+            with contextlib.suppress(OSError):
+                near.shutdown(socket.SHUT_RDWR)
 
     def close(self):
         self.over = True
@@ -188,6 +200,8 @@ class Wire:
         with self.lock:
             self.pairs.discard(pair)
         for end in pair:
+            if end in self.lost:
+                continue
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             with contextlib.suppress(OSError):
@@ -242,17 +256,19 @@ def objects(server, path):
     return {o["metadata"].get("namespace", "") + "/" + o["metadata"]["name"]: o for o in listed["items"]}
 
 
-def differences(center, workspace, edge, collection="/api/v1/namespaces/default/configmaps"):
-    """What the edge holds otherwise than the center says: an empty list when they agree."""
+def of_a_server(name):
+    """What every server has of its own."""
+    return name.endswith("/kube-root-ca.crt") or name.startswith("/kube-") or name.endswith("/default")
+
+
+def differences(center, workspace, edge, collection="/api/v1/namespaces/default/configmaps", local=True):
+    """What the edge holds otherwise than the center says: an empty list when they agree. What is the edge's own may be there with `local`."""
     want = {n: projected(o) for n, o in objects(center, f"/clusters/{workspace}{collection}").items()
-            if not n.endswith("/kube-root-ca.crt") and not o_is_going(o)}
-    have = {n: projected(o) for n, o in objects(edge, collection).items() if not n.endswith("/kube-root-ca.crt")}
+            if not of_a_server(n) and "deletionTimestamp" not in o["metadata"]}
+    have = {n: projected(o) for n, o in objects(edge, collection).items()
+            if not of_a_server(n) and (not local or n in want or o["metadata"].get("labels", {}).get(PROJECTED))}
     return ([f"{n} is missing" for n in want.keys() - have.keys()] + [f"{n} is too many" for n in have.keys() - want.keys()]
             + [f"{n} differs: {have[n][:300]} instead of {want[n][:300]}" for n in want.keys() & have.keys() if want[n] != have[n]])
-
-
-def o_is_going(o):
-    return "deletionTimestamp" in o["metadata"]
 
 
 def in_sync(center, workspace, edge, seconds=30, collections=("/api/v1/namespaces/default/configmaps",)):
