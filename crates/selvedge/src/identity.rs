@@ -25,6 +25,9 @@ pub struct IdentitySettings {
     /// Common names of such proxies; without any, all certificates of that authority are.
     #[arg(long, env = "SELVEDGE_REQUESTHEADER_ALLOWED_NAMES", value_delimiter = ',')]
     pub requestheader_allowed_names: Vec<String>,
+    /// Who signs the certificates of kubelets. Without it those that this server's authority signed are checked, no others.
+    #[arg(long, env = "SELVEDGE_KUBELET_CERTIFICATE_AUTHORITY")]
+    pub kubelet_certificate_authority: Option<PathBuf>,
     /// After this time a new key signs ServiceAccount tokens (such as 90d or 12h; 0 never). [default: 90d]
     #[arg(long, env = "SELVEDGE_SERVICE_ACCOUNT_KEY_LIFETIME")]
     pub service_account_key_lifetime: Option<String>,
@@ -45,6 +48,8 @@ pub struct IdentityConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requestheader_client_ca_file: Option<PathBuf>,
     pub requestheader_allowed_names: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubelet_certificate_authority: Option<PathBuf>,
     pub service_account_key_lifetime: String,
     pub service_account_max_token_expiration: String,
     pub certificate_lifetime: String,
@@ -57,6 +62,7 @@ impl Default for IdentityConfig {
             token_auth_file: None,
             requestheader_client_ca_file: None,
             requestheader_allowed_names: Vec::new(),
+            kubelet_certificate_authority: None,
             service_account_key_lifetime: "90d".into(),
             service_account_max_token_expiration: "365d".into(),
             certificate_lifetime: "730d".into(),
@@ -70,6 +76,8 @@ impl IdentityConfig {
         self.token_auth_file = over.token_auth_file.or(self.token_auth_file.take());
         self.requestheader_client_ca_file =
             over.requestheader_client_ca_file.or(self.requestheader_client_ca_file.take());
+        self.kubelet_certificate_authority =
+            over.kubelet_certificate_authority.or(self.kubelet_certificate_authority.take());
         if !over.requestheader_allowed_names.is_empty() {
             self.requestheader_allowed_names = over.requestheader_allowed_names;
         }
@@ -101,6 +109,7 @@ impl IdentityConfig {
             token_file: self.token_auth_file.clone(),
             proxy_authority: self.requestheader_client_ca_file.clone(),
             proxy_names: self.requestheader_allowed_names.clone(),
+            kubelet_authority: self.kubelet_certificate_authority.clone(),
             lifetimes,
         })
     }

@@ -9,15 +9,19 @@ use std::{
 use bytes::Bytes;
 use futures::Stream;
 use http_body::{Frame, SizeHint};
-use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
 
 use crate::limits::Seat;
 
 pub type BoxStream = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
 
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 pub enum Body {
     Full(Option<Bytes>),
     Stream(BoxStream),
+    /// Passed on as it comes, and its failure too: a reader must not take a part for the whole.
+    Passed(UnsyncBoxBody<Bytes, BoxError>),
     /// Made by somebody else, trailers and all.
     Other(UnsyncBoxBody<Bytes, Infallible>),
 }
@@ -43,6 +47,13 @@ impl Body {
     pub fn until_end(self, kept: Box<dyn Send>) -> Self {
         match self {
             Self::Stream(stream) => Self::stream(Kept { stream, kept: Some(kept) }),
+            Self::Passed(body) => Self::Passed(
+                body.map_frame(move |frame| {
+                    let _ = &kept;
+                    frame
+                })
+                .boxed_unsync(),
+            ),
             made => made,
         }
     }
@@ -108,13 +119,14 @@ impl From<Vec<u8>> for Body {
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = BoxError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match self.get_mut() {
             Self::Full(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
             Self::Stream(stream) => stream.as_mut().poll_next(cx).map(|next| next.map(|b| Ok(Frame::data(b)))),
-            Self::Other(body) => Pin::new(body).poll_frame(cx),
+            Self::Passed(body) => Pin::new(body).poll_frame(cx),
+            Self::Other(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
         }
     }
 
@@ -122,6 +134,7 @@ impl http_body::Body for Body {
         match self {
             Self::Full(bytes) => bytes.is_none(),
             Self::Stream(_) => false,
+            Self::Passed(body) => body.is_end_stream(),
             Self::Other(body) => body.is_end_stream(),
         }
     }
@@ -130,6 +143,7 @@ impl http_body::Body for Body {
         match self {
             Self::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
             Self::Stream(_) => SizeHint::default(),
+            Self::Passed(body) => body.size_hint(),
             Self::Other(body) => body.size_hint(),
         }
     }

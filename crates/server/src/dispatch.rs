@@ -16,9 +16,9 @@ use crate::{
     identity::{Attributes, Authorizer, Peer, User},
     kinds::Kind,
     limits::{self, Seat},
-    mount::Mounted,
+    mount::{AnyBody, Mounted},
     negotiate::{self, Accept, Format, Offer},
-    nonresource,
+    nonresource, onward,
     reply::Reply,
     request::{self, Door, Path, Query, Route, Target, Verb},
     respond, subresources, verbs,
@@ -87,7 +87,8 @@ impl Server {
             Err(status) => respond::failure(&status, format),
         };
         if let Some(trail) = trail {
-            response = trail.finish(response, verb == "watch").await;
+            let streams = verb == "watch" || onward::goes_on(response.extensions());
+            response = trail.finish(response, streams).await;
         }
         self.metrics.observe(verb, response.status().as_u16(), started.elapsed());
         if method == Method::HEAD {
@@ -187,7 +188,7 @@ impl Server {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, body) = request.into_parts();
-        if parts.method == Method::HEAD {
+        if parts.method == Method::HEAD && target.subresource != "proxy" {
             return Err(Status::method_not_allowed());
         }
         let verb = Verb::of(&parts.method, &target, &query).ok_or_else(Status::method_not_allowed)?;
@@ -211,7 +212,21 @@ impl Server {
             return Ok(nonresource::not_found());
         }
         exports::check_policy(&self, &user, &cluster, &kind, &attributes)?;
-        self.perform(Asked { cluster, kind, target, query, user, verb, view: None }, parts, body).await
+        let asked = Asked { cluster, kind, target, query, user, verb, view: None };
+        if onward::concerns(&asked.kind, &asked.target) {
+            return self.pass_on(asked, parts, body.map_err(Into::into).boxed_unsync()).await;
+        }
+        self.perform(asked, parts, body).await
+    }
+
+    /// Lets somebody else answer. That may take for ever, so it takes no seat.
+    async fn pass_on(self: Arc<Self>, asked: Asked, parts: Parts, body: AnyBody) -> Result<Response<Body>> {
+        let header = parts.headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        let accept = negotiate::accept(header, Offer::Objects).unwrap_or(Accept::JSON);
+        let verb = asked.verb;
+        let call = asked.call(self, accept, parts.headers.clone(), Bytes::new());
+        let answer = onward::answer(&call, verb, parts, body).await;
+        Ok(answer.unwrap_or_else(|status| respond::call_failure(&call, &status)))
     }
 
     /// Tells the trail, if there is one, who may do it and why.
@@ -261,8 +276,8 @@ impl Server {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let seat = self.take_seat(&asked).await?;
-        let Asked { cluster, kind, target, query, user, verb, view } = asked;
-        let offer = match (kind.custom.is_some(), verb) {
+        let verb = asked.verb;
+        let offer = match (asked.kind.custom.is_some(), verb) {
             (false, Verb::Watch) => Offer::Watch,
             (true, Verb::Watch) => Offer::CustomWatch,
             (false, _) => Offer::Objects,
@@ -277,22 +292,9 @@ impl Server {
         let header = parts.headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
         let header = header.as_str();
         let accept = negotiate::accept(header, offer);
-        let call = Call {
-            server: self,
-            cluster,
-            kind,
-            target,
-            query,
-            accept: *accept.as_ref().unwrap_or(&Accept::JSON),
-            headers: parts.headers,
-            user,
-            body,
-            warnings: Mutex::default(),
-            notes: Default::default(),
-            view,
-            verb: Some(verb),
-            also: parts.extensions.get::<Also>().map(|also| also.0.clone()).unwrap_or_default(),
-        };
+        let also = parts.extensions.get::<Also>().map(|also| also.0.clone()).unwrap_or_default();
+        let accepted = *accept.as_ref().unwrap_or(&Accept::JSON);
+        let call = Call { also, ..asked.call(self, accepted, parts.headers, body) };
         for warning in deprecations(&call.kind) {
             call.warn(warning);
         }
@@ -363,6 +365,28 @@ struct Asked {
     user: User,
     verb: Verb,
     view: Option<exports::View>,
+}
+
+impl Asked {
+    fn call(self, server: Arc<Server>, accept: Accept, headers: HeaderMap, body: Bytes) -> Call {
+        let Self { cluster, kind, target, query, user, verb, view } = self;
+        Call {
+            server,
+            cluster,
+            kind,
+            target,
+            query,
+            accept,
+            headers,
+            user,
+            body,
+            warnings: Mutex::default(),
+            notes: Default::default(),
+            view,
+            verb: Some(verb),
+            also: Default::default(),
+        }
+    }
 }
 
 /// What was sent and answered, and what admission noted, as far as the audit log wants it.

@@ -22,6 +22,7 @@ pub mod mount;
 mod negotiate;
 mod nonresource;
 pub mod object;
+pub mod onward;
 mod openapi;
 pub mod owner;
 mod render;
@@ -89,6 +90,7 @@ pub struct Server {
     pub openapi: openapi::Documents,
     pub metrics: metrics::Metrics,
     pub audit: Option<Arc<audit::Audit>>,
+    pub kubelets: onward::Kubelets,
     pub shutdown: watch::Receiver<bool>,
     pub address: SocketAddr,
     pub limits: limits::Limits,

@@ -9,7 +9,7 @@ use hyper_util::{
 };
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
 };
 use tokio_rustls::TlsAcceptor;
 
@@ -25,6 +25,7 @@ use crate::{
     kinds::Kinds,
     limits::Inflight,
     metrics::Metrics,
+    onward::{Kubelets, Upgraded},
     openapi::Documents,
     workspaces::Workspaces,
 };
@@ -52,6 +53,7 @@ pub async fn start(options: Options) -> Result<Running, Error> {
     }
     let identity =
         Identity::open(&options.data_dir, address, &options.extra_names, &options.identity, options.shared_store)?;
+    let kubelets = Kubelets::open(options.identity.kubelet_authority.as_deref())?;
     let audit = options.audit.map(Audit::open).transpose()?;
     let tls = TlsAcceptor::from(identity.tls()?);
     let kinds = Arc::new(Kinds::default());
@@ -89,6 +91,7 @@ pub async fn start(options: Options) -> Result<Running, Error> {
         openapi: Documents::default(),
         metrics: Metrics::default(),
         audit,
+        kubelets,
         shutdown,
         address,
         mounts: options.mounts,
@@ -143,10 +146,7 @@ async fn accept(server: Arc<Server>, listener: TcpListener, tls: TlsAcceptor) {
         };
         let Ok(place) = room.clone().try_acquire_owned() else { continue };
         let (server, tls) = (server.clone(), tls.clone());
-        tokio::spawn(async move {
-            serve(server, stream, tls).await;
-            drop(place);
-        });
+        tokio::spawn(serve(server, stream, tls, Arc::new(place)));
     }
     drop(listener);
     // Every connection sees the shutdown itself and ends when its requests have.
@@ -159,7 +159,7 @@ async fn accept(server: Arc<Server>, listener: TcpListener, tls: TlsAcceptor) {
     .unwrap_or_else(|_| tracing::warn!("some requests did not finish in time"));
 }
 
-async fn serve(server: Arc<Server>, stream: TcpStream, tls: TlsAcceptor) {
+async fn serve(server: Arc<Server>, stream: TcpStream, tls: TlsAcceptor, place: Arc<OwnedSemaphorePermit>) {
     let _ = stream.set_nodelay(true);
     let from = stream.peer_addr().map_or(std::net::Ipv4Addr::UNSPECIFIED.into(), |address| address.ip());
     let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await else { return };
@@ -169,11 +169,17 @@ async fn serve(server: Arc<Server>, stream: TcpStream, tls: TlsAcceptor) {
     let service = {
         let server = server.clone();
         service_fn(move |mut request| {
-            let (server, peer) = (server.clone(), peer.clone());
+            let (server, peer, place) = (server.clone(), peer.clone(), place.clone());
             if let Some(audit) = &server.audit {
                 audit.begin(&mut request, from);
             }
-            async move { Ok::<_, std::convert::Infallible>(server.handle(request, peer).await) }
+            async move {
+                let response = server.handle(request, peer).await;
+                if let Some(upgraded) = response.extensions().get::<Upgraded>() {
+                    upgraded.keep(Box::new(place));
+                }
+                Ok::<_, std::convert::Infallible>(response)
+            }
         })
     };
     let mut http = auto::Builder::new(TokioExecutor::new());
@@ -187,7 +193,7 @@ async fn serve(server: Arc<Server>, stream: TcpStream, tls: TlsAcceptor) {
         .max_send_buf_size(1 << 20)
         .keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(20));
-    let connection = http.serve_connection(TokioIo::new(stream), service).into_owned();
+    let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

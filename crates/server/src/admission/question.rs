@@ -13,6 +13,8 @@ pub enum Operation {
     Create,
     Update,
     Delete,
+    /// Something is asked of an object that goes on elsewhere: exec, a proxy.
+    Connect,
 }
 
 impl Operation {
@@ -21,6 +23,7 @@ impl Operation {
             Self::Create => "CREATE",
             Self::Update => "UPDATE",
             Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
         }
     }
 }
@@ -173,6 +176,7 @@ fn options(call: &Call, operation: Operation) -> Value {
         Operation::Create => "CreateOptions",
         Operation::Update => "UpdateOptions",
         Operation::Delete => "DeleteOptions",
+        Operation::Connect => return Value::Null,
     };
     let mut options = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
     let runs: Vec<&str> = call.query.all("dryRun").collect();

@@ -21,6 +21,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     body::Body,
     identity::{Attributes, User},
+    onward,
 };
 
 use log::Log;
@@ -194,6 +195,7 @@ impl Trail {
     }
 
     /// The request has its answer. What streams is finished when it ends.
+    /// What is answered. What `streams` has only begun.
     pub async fn finish(self: Arc<Self>, mut response: Response<Body>, streams: bool) -> Response<Body> {
         if let Some(id) = self.base.get("auditID").and_then(Value::as_str).and_then(|id| HeaderValue::from_str(id).ok())
         {
@@ -219,7 +221,12 @@ impl Trail {
             return response;
         }
         self.write(Stage::ResponseStarted, Some(status.clone())).await;
-        response.map(|body| body.until_end(Box::new(Ending { trail: self, status })))
+        let ending = Box::new(Ending { trail: self, status });
+        match response.extensions().get::<onward::Upgraded>() {
+            Some(upgraded) => upgraded.keep(ending),
+            None => return response.map(|body| body.until_end(ending)),
+        }
+        response
     }
 
     /// The server failed in the middle of it.

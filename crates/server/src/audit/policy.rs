@@ -84,6 +84,7 @@ rules:
 - {level: None, resources: [{group: coordination.k8s.io, resources: [leases]}, {group: "", resources: [events]}, {group: events.k8s.io, resources: [events]}]}
 - {level: None, users: ["system:apiserver"]}
 - {level: Metadata, verbs: [create, update, patch, delete, deletecollection]}
+- {level: Metadata, resources: [{group: "", resources: [pods/exec, pods/attach, pods/portforward, pods/proxy, services/proxy, nodes/proxy]}]}
 "#;
 
 impl Policy {
@@ -262,6 +263,8 @@ mod tests {
         let level = |attributes: &Attributes| usual.verdict(&user, attributes).level;
         assert_eq!(level(&of("create", "", "pods")), Level::Metadata);
         assert_eq!(level(&of("list", "", "pods")), Level::None);
+        // A WebSocket is opened with GET, and much can be done through it.
+        assert_eq!(level(&of("get", "", "pods/exec")), Level::Metadata);
         assert_eq!(level(&of("update", "coordination.k8s.io", "leases")), Level::None);
         assert_eq!(level(&Attributes::path("get", "/livez")), Level::None);
         assert!(!usual.verdict(&user, &of("create", "", "pods")).shows(Stage::RequestReceived));

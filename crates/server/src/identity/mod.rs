@@ -42,6 +42,7 @@ pub use authenticate::{Authenticator, Bound, Found, Lookup, Peer, User};
 pub use authorize::{Attributes, Authorizer, Decision};
 pub use error::Error;
 pub use options::{Lifetimes, Options};
+pub use policy::KUBELET_CLIENT;
 pub use shared::FILES as SHARED_FILES;
 
 use keys::Keys;

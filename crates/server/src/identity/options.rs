@@ -13,6 +13,8 @@ pub struct Options {
     /// The authority of proxies that may speak for users, and which of its certificates are such proxies (none named: all).
     pub proxy_authority: Option<PathBuf>,
     pub proxy_names: Vec<String>,
+    /// Who signs the certificates of kubelets. Without it those that this server's authority signed are checked, and no others.
+    pub kubelet_authority: Option<PathBuf>,
     pub lifetimes: Lifetimes,
 }
 
@@ -52,6 +54,7 @@ impl Default for Options {
             token_file: None,
             proxy_authority: None,
             proxy_names: Vec::new(),
+            kubelet_authority: None,
             lifetimes: Lifetimes::default(),
         }
     }

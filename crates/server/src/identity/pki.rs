@@ -145,7 +145,7 @@ impl Pki {
         &self.dir
     }
 
-    /// A certificate for a client of this server.
+    /// A certificate for a client of this server; the group may be empty.
     pub fn issue_client(&self, name: &str, group: &str, now: i64) -> Result<Pair, Error> {
         issue(&self.ca, &Purpose::Client { name, group }, self.lifetimes.certificate, now)
     }
@@ -323,7 +323,9 @@ fn issue(ca: &Pair, purpose: &Purpose<'_>, seconds: i64, now: i64) -> Result<Pai
         }
         Purpose::Client { name, group } => {
             params.distinguished_name.push(DnType::CommonName, *name);
-            params.distinguished_name.push(DnType::OrganizationName, *group);
+            if !group.is_empty() {
+                params.distinguished_name.push(DnType::OrganizationName, *group);
+            }
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         }
     }

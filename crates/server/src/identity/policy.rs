@@ -12,6 +12,9 @@ use super::{
     rbac::Roles,
 };
 
+/// As whom this server comes to kubelets. They ask it what that user may do.
+pub const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
+
 const GROUP: &str = "rbac.authorization.k8s.io";
 pub(super) const READ: &str = "get list watch";
 const WRITE: &str = "create delete deletecollection patch update";
@@ -384,6 +387,11 @@ pub fn root_cluster_role_bindings() -> Vec<Value> {
         "kind": "ClusterRoleBinding", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": metadata(SELF_EDGE_CLIENT),
         "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": SELF_EDGE_CLIENT},
         "subjects": [{"kind": "Group", "apiGroup": GROUP, "name": "system:edges"}],
+    }));
+    bindings.push(json!({
+        "kind": "ClusterRoleBinding", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": metadata(KUBELET_CLIENT),
+        "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": "system:kubelet-api-admin"},
+        "subjects": [{"kind": "User", "apiGroup": GROUP, "name": KUBELET_CLIENT}],
     }));
     bindings
 }

@@ -24,12 +24,8 @@ pub async fn run(call: &Call, verb: Verb) -> Result<Reply> {
         ("binding", _) => binding::bind(call, &call.target.name).await,
         ("eviction", _) => eviction::evict(call).await,
         ("token", _) => token::request(call).await,
-        ("log" | "exec" | "attach" | "portforward" | "proxy", _) if call.get().is_none() => Err(call.not_found()),
-        ("log" | "exec" | "attach" | "portforward" | "proxy", _) => Err(Status::new(
-            501,
-            "NotImplemented",
-            "this server runs no nodes: logs, exec, attach, port-forward and proxy are answered where the pod runs",
-        )),
+        // Answered in `onward`; providers of exports do not get there.
+        ("log" | "exec" | "attach" | "portforward" | "proxy", _) => Err(Status::no_such_path()),
         // The rest is the object itself, of which this subresource may change a part.
         (_, Verb::Get) => verbs::get::get(call).await,
         (_, Verb::Update) => verbs::update::update(call).await,

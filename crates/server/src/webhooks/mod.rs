@@ -6,5 +6,7 @@ pub mod convert;
 mod endpoint;
 mod trust;
 
+pub(crate) use trust::describe;
+
 pub use convert::Conversions;
 pub use endpoint::Endpoint;

@@ -1,0 +1,154 @@
+//! One request over one byte stream, and its answer back: a body as it comes, or an upgraded connection whose bytes are copied
+//! both ways until one end has had enough or this server stops.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use http_body::{Frame, SizeHint};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::{body::Incoming, client::conn::http1, upgrade::OnUpgrade};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
+    sync::watch,
+};
+
+use crate::{body::Body, mount::AnyBody};
+
+/// In a response's extensions: it may take for ever, and nobody waits for its end to say that it has begun.
+#[derive(Clone, Copy)]
+pub struct LongRunning;
+
+/// In a response's extensions: the connection is not HTTP any more. What is put in here is kept until it ends.
+#[derive(Clone, Default)]
+pub struct Upgraded(Arc<Mutex<Vec<Box<dyn Send>>>>);
+
+impl Upgraded {
+    pub fn keep(&self, kept: Box<dyn Send>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
+    }
+}
+
+/// Whether an answer goes on when it is made.
+pub fn goes_on(extensions: &http::Extensions) -> bool {
+    extensions.get::<LongRunning>().is_some() || extensions.get::<Upgraded>().is_some()
+}
+
+/// Whether the headers ask for another protocol.
+pub fn is_upgrade(headers: &HeaderMap) -> bool {
+    let tokens = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    headers.contains_key(header::UPGRADE)
+        && tokens.flat_map(|value| value.split(',')).any(|token| token.trim().eq_ignore_ascii_case("upgrade"))
+}
+
+/// No body.
+pub fn nothing() -> AnyBody {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+/// The first part of a body: as much as anybody reads of a refusal.
+pub async fn beginning(body: Body) -> String {
+    match Limited::new(body, 50_000).collect().await {
+        Ok(whole) => String::from_utf8_lossy(&whole.to_bytes()).into_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Sends a request and passes on what is answered. An upgrade of the connection that the request came by, if it asks for one,
+/// is in its extensions.
+pub async fn pass<T>(io: T, mut request: Request<AnyBody>, stop: watch::Receiver<bool>) -> hyper::Result<Response<Body>>
+where
+    T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let client = request.extensions_mut().remove::<OnUpgrade>();
+    let (mut sender, connection) = http1::handshake(TokioIo::new(io)).await?;
+    // Ends with whoever waits for the answer, or reads it.
+    let connection = Running(tokio::spawn(connection.with_upgrades()).abort_handle());
+    let mut response = sender.send_request(request).await?;
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let upgraded = Upgraded::default();
+        if let Some(client) = client {
+            let server = hyper::upgrade::on(&mut response);
+            tokio::spawn(copy(client, server, connection, stop, upgraded.clone()));
+        }
+        let mut response = response.map(|_| Body::empty());
+        response.extensions_mut().insert(upgraded);
+        return Ok(response);
+    }
+    let (mut parts, body) = response.into_parts();
+    super::strip(&mut parts.headers, |name| *name == header::CONNECTION || *name == header::UPGRADE);
+    parts.extensions.clear();
+    parts.extensions.insert(LongRunning);
+    parts.version = http::Version::HTTP_11;
+    let stopped = Box::pin(stopped(stop));
+    let body = Passing { body, stopped, _connection: connection };
+    Ok(Response::from_parts(parts, Body::Passed(body.boxed_unsync())))
+}
+
+async fn stopped(mut stop: watch::Receiver<bool>) {
+    let _ = stop.wait_for(|down| *down).await;
+}
+
+struct Running(tokio::task::AbortHandle);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A body that ends with an error when this server stops: its reader must not take that for the whole.
+struct Passing {
+    body: Incoming,
+    stopped: BoxFuture<'static, ()>,
+    _connection: Running,
+}
+
+impl http_body::Body for Passing {
+    type Data = Bytes;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.body).poll_frame(cx);
+        if polled.is_pending() && this.stopped.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Some(Err("the server is shutting down".into())));
+        }
+        polled.map_err(Into::into)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+async fn copy(client: OnUpgrade, server: OnUpgrade, connection: Running, stop: watch::Receiver<bool>, kept: Upgraded) {
+    let copied = async {
+        let (client, server) = tokio::try_join!(client, server).map_err(io::Error::other)?;
+        let (mut from_client, mut to_client) = tokio::io::split(TokioIo::new(client));
+        let (mut from_server, mut to_server) = tokio::io::split(TokioIo::new(server));
+        // As upstream: whoever leaves first ends it for both.
+        let copied = tokio::select! {
+            copied = tokio::io::copy(&mut from_client, &mut to_server) => copied,
+            copied = tokio::io::copy(&mut from_server, &mut to_client) => copied,
+            () = stopped(stop) => Ok(0),
+        };
+        let _ = tokio::join!(to_client.shutdown(), to_server.shutdown());
+        copied
+    };
+    if let Err(error) = copied.await {
+        tracing::debug!(%error, "an upgraded connection ended early");
+    }
+    drop((connection, kept));
+}
