@@ -1,0 +1,220 @@
+//! gRPC's framing: a byte that says whether the message is compressed, its length in four, the message. Pure.
+
+use std::io::{Read, Write};
+
+use bytes::{Buf, Bytes};
+use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+
+use crate::{MAX_MESSAGE, Message, WireError};
+
+const PREFIX: usize = 5;
+/// Less is not worth a compressor, which costs some hundred kilobytes while it works.
+const WORTH_COMPRESSING: usize = 1 << 10;
+
+#[derive(Debug, thiserror::Error)]
+pub enum FrameError {
+    #[error("a message of {0} bytes is longer than the {MAX_MESSAGE} that are allowed")]
+    TooLong(usize),
+    #[error("a compressed message cannot be read: {0}")]
+    Compression(std::io::Error),
+    #[error("a frame begins with {0}, which no version of gRPC knows")]
+    Flag(u8),
+    #[error("the stream ended within a message")]
+    Truncated,
+    #[error(transparent)]
+    Message(#[from] WireError),
+}
+
+/// One message as it goes over the wire.
+pub fn encode(message: &Message, compress: bool) -> Result<Bytes, FrameError> {
+    let payload = message.encode();
+    if payload.len() > MAX_MESSAGE {
+        return Err(FrameError::TooLong(payload.len()));
+    }
+    if compress && payload.len() >= WORTH_COMPRESSING {
+        let small = gzip(&payload).map_err(FrameError::Compression)?;
+        if small.len() < PREFIX + payload.len() {
+            return Ok(with_length(small, 1));
+        }
+    }
+    let mut frame = Vec::with_capacity(PREFIX + payload.len());
+    frame.extend_from_slice(&[0; PREFIX]);
+    frame.extend_from_slice(&payload);
+    Ok(with_length(frame, 0))
+}
+
+/// With room in front for the prefix.
+fn gzip(payload: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut out = Vec::with_capacity(PREFIX + payload.len() / 3);
+    out.extend_from_slice(&[0; PREFIX]);
+    let mut encoder = GzEncoder::new(out, Compression::fast());
+    encoder.write_all(payload)?;
+    let mut out = encoder.finish()?;
+    out.shrink_to_fit();
+    Ok(out)
+}
+
+fn with_length(mut frame: Vec<u8>, flag: u8) -> Bytes {
+    // Messages are at most some megabytes.
+    let length = (frame.len() - PREFIX) as u32;
+    frame[0] = flag;
+    frame[1..PREFIX].copy_from_slice(&length.to_be_bytes());
+    frame.into()
+}
+
+/// Puts messages together from whatever pieces arrive. Holds nothing between messages.
+#[derive(Default)]
+pub struct Decoder {
+    /// What has come of a message that is not whole yet.
+    pending: Vec<u8>,
+    /// What has come and was not looked at yet; only while `pending` is empty.
+    rest: Bytes,
+}
+
+impl Decoder {
+    /// Takes the next piece. Call [`next`](Self::next) until it has nothing more before the next one.
+    pub fn push(&mut self, mut piece: Bytes) -> Result<(), FrameError> {
+        if !self.pending.is_empty() {
+            let prefix = PREFIX.saturating_sub(self.pending.len()).min(piece.len());
+            self.pending.extend_from_slice(&piece.split_to(prefix));
+            if let Some(wanted) = frame_length(&self.pending)? {
+                let more = wanted.saturating_sub(self.pending.len()).min(piece.len());
+                self.pending.extend_from_slice(&piece.split_to(more));
+                if self.pending.len() == wanted {
+                    let whole = Bytes::from(std::mem::take(&mut self.pending));
+                    // Rare: the end of one message and the beginning of the next in one piece.
+                    self.rest = if piece.is_empty() { whole } else { [&whole[..], &piece[..]].concat().into() };
+                }
+            }
+            return Ok(());
+        }
+        self.rest = piece;
+        Ok(())
+    }
+
+    /// The next message that is whole.
+    pub fn next(&mut self) -> Result<Option<Message>, FrameError> {
+        let Some(wanted) = frame_length(&self.rest)? else { return self.keep() };
+        if self.rest.len() < wanted {
+            return self.keep();
+        }
+        let mut frame = self.rest.split_to(wanted);
+        let flag = frame[0];
+        frame.advance(PREFIX);
+        let payload = match flag {
+            0 => frame,
+            1 => gunzip(&frame)?,
+            other => return Err(FrameError::Flag(other)),
+        };
+        Ok(Some(Message::decode(payload)?))
+    }
+
+    fn keep(&mut self) -> Result<Option<Message>, FrameError> {
+        let rest = std::mem::take(&mut self.rest);
+        if !rest.is_empty() {
+            self.pending = rest.to_vec();
+        }
+        Ok(None)
+    }
+
+    /// The stream is over: was anything left?
+    pub fn finish(&self) -> Result<(), FrameError> {
+        if self.pending.is_empty() && self.rest.is_empty() { Ok(()) } else { Err(FrameError::Truncated) }
+    }
+}
+
+/// How long the frame that begins here is, with its prefix. One that is too long is refused before it is read.
+fn frame_length(bytes: &[u8]) -> Result<Option<usize>, FrameError> {
+    let Some(prefix) = bytes.first_chunk::<PREFIX>() else { return Ok(None) };
+    let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
+    if length > MAX_MESSAGE {
+        return Err(FrameError::TooLong(length));
+    }
+    Ok(Some(PREFIX + length))
+}
+
+fn gunzip(small: &[u8]) -> Result<Bytes, FrameError> {
+    let mut out = Vec::new();
+    // One byte more than allowed tells a message that is too long from one that just fits.
+    GzDecoder::new(small).take(MAX_MESSAGE as u64 + 1).read_to_end(&mut out).map_err(FrameError::Compression)?;
+    if out.len() > MAX_MESSAGE {
+        return Err(FrameError::TooLong(out.len()));
+    }
+    out.shrink_to_fit();
+    Ok(out.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Batch, Position};
+
+    fn batch(contents: Vec<Vec<u8>>) -> Message {
+        let changes = contents.into_iter().enumerate().map(|(i, c)| (format!("core/x//{i}").into(), Some(c.into())));
+        let position = Position { incarnation: 1, revision: 2 };
+        Message::Batch(Batch { session: 1, seq: 1, position, adopt: false, changes: changes.collect() })
+    }
+
+    fn read(pieces: impl IntoIterator<Item = Bytes>) -> Result<Vec<Message>, FrameError> {
+        let (mut decoder, mut all) = (Decoder::default(), Vec::new());
+        for piece in pieces {
+            decoder.push(piece)?;
+            while let Some(message) = decoder.next()? {
+                all.push(message);
+            }
+        }
+        decoder.finish()?;
+        Ok(all)
+    }
+
+    proptest! {
+        #[test]
+        fn messages_come_back_however_they_are_cut(
+            contents in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..3000), 0..4),
+            repeated in 0usize..20_000, cuts in proptest::collection::vec(1usize..5000, 1..40), compress: bool,
+        ) {
+            let sent = vec![Message::Heartbeat, batch(contents), batch(vec![vec![b'a'; repeated]]), Message::Heartbeat];
+            let mut wire: Bytes =
+                sent.iter().flat_map(|m| encode(m, compress).unwrap()).collect::<Vec<u8>>().into();
+            let mut pieces = Vec::new();
+            for cut in cuts.iter().cycle() {
+                if wire.is_empty() { break }
+                pieces.push(wire.split_to((*cut).min(wire.len())));
+            }
+            prop_assert_eq!(read(pieces).unwrap(), sent);
+        }
+
+        #[test]
+        fn any_bytes_are_answered(bytes: Vec<u8>, cut in 1usize..20) {
+            let _ = read(bytes.chunks(cut).map(Bytes::copy_from_slice));
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_is_refused_before_it_is_read() {
+        let mut prefix = vec![0];
+        prefix.extend_from_slice(&(MAX_MESSAGE as u32 + 1).to_be_bytes());
+        assert!(matches!(read([prefix.clone().into()]), Err(FrameError::TooLong(_))));
+        let (a, b) = prefix.split_at(3);
+        assert!(matches!(read([a.to_vec().into(), b.to_vec().into()]), Err(FrameError::TooLong(_))));
+        // Also what is short only on the wire.
+        let bomb = gzip(&vec![0; MAX_MESSAGE + 10]).unwrap();
+        assert!(bomb.len() < 100_000);
+        assert!(matches!(read([with_length(bomb, 1)]), Err(FrameError::TooLong(_))));
+        let large = batch(vec![vec![0; MAX_MESSAGE]]);
+        assert!(matches!(encode(&large, true), Err(FrameError::TooLong(_))));
+    }
+
+    #[test]
+    fn large_ones_are_compressed_if_that_helps() {
+        let text = batch(vec![br#"{"kind":"ConfigMap"}"#.repeat(1000)]);
+        assert!(encode(&text, true).unwrap().len() * 10 < encode(&text, false).unwrap().len());
+        let small = batch(vec![b"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa".to_vec()]);
+        assert_eq!(encode(&small, true).unwrap(), encode(&small, false).unwrap());
+        assert_eq!(encode(&Message::Heartbeat, true).unwrap().len(), 6);
+        assert!(matches!(read([Bytes::from_static(&[2, 0, 0, 0, 0])]), Err(FrameError::Flag(2))));
+        assert!(matches!(read([Bytes::from_static(&[0, 0, 0])]), Err(FrameError::Truncated)));
+    }
+}

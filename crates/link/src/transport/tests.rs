@@ -1,0 +1,289 @@
+//! Both ends against each other: on a pipe in memory, and over real TLS.
+
+use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+
+use http::{HeaderMap, Request, Response};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+    sync::mpsc,
+};
+
+use super::*;
+use crate::{Batch, Message, Position};
+
+fn batch(bytes: usize) -> Message {
+    let position = Position { incarnation: 1, revision: 2 };
+    let content = Some(vec![b'x'; bytes].into());
+    Message::Batch(Batch { session: 1, seq: 1, position, adopt: false, changes: vec![("core/x//a".into(), content)] })
+}
+
+/// Not to be made shorter.
+fn noise(bytes: usize) -> Message {
+    let mut state = 1u64;
+    let content = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) as u8
+    });
+    let Message::Batch(mut batch) = batch(0) else { unreachable!() };
+    batch.changes[0].1 = Some(content.take(bytes).collect::<Vec<_>>().into());
+    Message::Batch(batch)
+}
+
+/// A center that hands over its lines, echoes streams and answers requests.
+async fn serve<S>(io: S, lines: mpsc::UnboundedSender<Line>)
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
+{
+    let service = service_fn(move |request: Request<Incoming>| {
+        let lines = lines.clone();
+        async move {
+            Ok::<Response<ResponseBody>, Infallible>(match request.uri().path() {
+                paths::SESSION => match accept(request) {
+                    Ok((response, line)) => {
+                        let _ = lines.send(line);
+                        response
+                    }
+                    Err(refusal) => refusal,
+                },
+                paths::TUNNEL => {
+                    let (response, stream) = accept_stream(request);
+                    tokio::spawn(async move {
+                        let (mut from, mut to) = tokio::io::split(stream);
+                        let _ = tokio::io::copy(&mut from, &mut to).await;
+                        let _ = to.shutdown().await;
+                    });
+                    response
+                }
+                "/base/selvedge.link.v1.Link/Session" => refuse(7, "not you"),
+                _ => {
+                    let mut response = Response::new(http_body_util::BodyExt::boxed_unsync(http_body_util::Full::new(
+                        r#"{"message":"no such path"}"#.into(),
+                    )));
+                    *response.status_mut() = http::StatusCode::NOT_FOUND;
+                    response
+                }
+            })
+        }
+    });
+    let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(io), service).await;
+}
+
+async fn pair(prefix: &str) -> (Connection, mpsc::UnboundedReceiver<Line>) {
+    let (here, there) = tokio::io::duplex(64 << 10);
+    let (lines, arrived) = mpsc::unbounded_channel();
+    tokio::spawn(serve(there, lines));
+    (Connection::over(here, "center.test".to_owned(), prefix).await.unwrap(), arrived)
+}
+
+#[tokio::test]
+async fn messages_go_both_ways() {
+    let (connection, mut arrived) = pair("").await;
+    let mut edge = connection.session().await.unwrap();
+    let mut center = arrived.recv().await.unwrap();
+    for message in [Message::Heartbeat, batch(10), batch(200_000), noise(5_000)] {
+        edge.send(message.clone()).await.unwrap();
+        assert_eq!(center.next().await.unwrap().unwrap(), message);
+        center.send(message.clone()).await.unwrap();
+        assert_eq!(edge.next().await.unwrap().unwrap(), message);
+    }
+    let (sent, received) = edge.traffic();
+    assert_eq!((received, sent), center.traffic());
+    assert!((5_000..8_000).contains(&sent), "the large batch was compressed: {sent}");
+    center.send(Message::Heartbeat).await.unwrap();
+    drop(center);
+    assert_eq!(edge.next().await.unwrap().unwrap(), Message::Heartbeat, "what was sent before the end arrives");
+    assert!(edge.next().await.is_none());
+    assert!(edge.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_reader_that_waits_makes_the_writer_wait() {
+    let (connection, mut arrived) = pair("").await;
+    let mut edge = connection.session().await.unwrap();
+    let center = arrived.recv().await.unwrap();
+    let mut taken = 0u64;
+    let message = noise(100_000);
+    while tokio::time::timeout(Duration::from_millis(200), center.send(message.clone())).await.is_ok() {
+        taken += 1;
+        assert!(taken < 100, "nothing makes the center wait");
+    }
+    assert_eq!(center.try_send(&Message::Heartbeat), Ok(false));
+    for _ in 0..taken {
+        assert_eq!(edge.next().await.unwrap().unwrap(), message);
+    }
+    center.send(Message::Heartbeat).await.unwrap();
+    assert_eq!(edge.next().await.unwrap().unwrap(), Message::Heartbeat);
+}
+
+#[tokio::test]
+async fn both_sides_learn_of_the_end() {
+    let (connection, mut arrived) = pair("").await;
+    let edge = connection.session().await.unwrap();
+    let mut center = arrived.recv().await.unwrap();
+    assert!(!connection.is_closed());
+    connection.close();
+    connection.closed().await;
+    assert!(matches!(center.next().await, Some(Err(Error::Lost(_)))));
+    let told = async { while edge.send(Message::Heartbeat).await.is_ok() {} };
+    tokio::time::timeout(Duration::from_secs(5), told).await.unwrap();
+    let told = async { while center.send(Message::Heartbeat).await.is_ok() {} };
+    tokio::time::timeout(Duration::from_secs(5), told).await.unwrap();
+    assert!(connection.session().await.unwrap_err().may_pass());
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_long_ends_the_line() {
+    let (connection, mut arrived) = pair("").await;
+    let mut edge = connection.session().await.unwrap();
+    let center = arrived.recv().await.unwrap();
+    assert_eq!(center.send(batch(crate::MAX_MESSAGE)).await, Err(Gone));
+    assert!(edge.next().await.is_none());
+}
+
+#[tokio::test]
+async fn refusals_are_told_in_words() {
+    let (connection, _arrived) = pair("/base").await;
+    match connection.session().await.unwrap_err() {
+        Error::Refused { code: Code(403), message, .. } => assert_eq!(message, "not you"),
+        other => panic!("{other}"),
+    }
+    match connection.stream("/nothing", HeaderMap::new()).await.unwrap_err() {
+        Error::Refused { code: Code(404), message, .. } => assert_eq!(message, "no such path"),
+        other => panic!("{other}"),
+    }
+    let answer = connection.request(Request::get("/nothing").body("".into()).unwrap()).await.unwrap();
+    assert_eq!(answer.status(), 404);
+}
+
+#[tokio::test]
+async fn streams_carry_bytes() {
+    let (connection, _arrived) = pair("").await;
+    let stream = connection.stream(paths::TUNNEL, HeaderMap::new()).await.unwrap();
+    let (mut from, mut to) = tokio::io::split(stream);
+    let sent: Vec<u8> = (0..1_000_000u32).map(|n| (n % 251) as u8).collect();
+    let expected = sent.clone();
+    let writer = tokio::spawn(async move {
+        to.write_all(&sent).await.unwrap();
+        to.shutdown().await.unwrap();
+    });
+    let mut back = Vec::new();
+    from.read_to_end(&mut back).await.unwrap();
+    writer.await.unwrap();
+    assert!(back == expected);
+}
+
+struct Tls {
+    root: CertificateDer<'static>,
+    acceptor: tokio_rustls::TlsAcceptor,
+}
+
+fn tls(name: &str, ends: i32) -> Tls {
+    let mut ca = CertificateParams::default();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate().unwrap()).unwrap();
+    let mut leaf = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    leaf.not_after = rcgen::date_time_ymd(ends, 1, 1);
+    let key = KeyPair::generate().unwrap();
+    let leaf = leaf.signed_by(&key, &ca).unwrap();
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let mut config = config.with_no_client_auth().with_single_cert(vec![leaf.der().clone()], key).unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Tls { root: ca.der().clone(), acceptor: Arc::new(config).into() }
+}
+
+async fn listen(tls: &Tls) -> (SocketAddr, mpsc::UnboundedReceiver<Line>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (lines, arrived) = mpsc::unbounded_channel();
+    let acceptor = tls.acceptor.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            if let Ok(stream) = acceptor.accept(stream).await {
+                tokio::spawn(serve(stream, lines.clone()));
+            }
+        }
+    });
+    (address, arrived)
+}
+
+#[tokio::test]
+async fn over_tls_with_the_right_root_only() {
+    let center = tls("localhost", 2100);
+    let (address, mut arrived) = listen(&center).await;
+    let url = format!("https://localhost:{}/clusters/root:org", address.port());
+    let dial = Dial::new(&url, std::slice::from_ref(&center.root), None, Proxy::none()).unwrap();
+    for _ in 0..2 {
+        let connection = Connection::open(&dial).await.unwrap();
+        let edge = connection.session().await.unwrap();
+        let mut line = arrived.recv().await.unwrap();
+        edge.send(batch(3_000_000)).await.unwrap();
+        assert_eq!(line.next().await.unwrap().unwrap(), batch(3_000_000));
+    }
+
+    let other = Dial::new(&url, &[tls("localhost", 2100).root], None, Proxy::none()).unwrap();
+    let error = Connection::open(&other).await.unwrap_err();
+    assert!(matches!(&error, Error::Tls { .. }) && !error.may_pass(), "{error}");
+    assert!(Connection::open(&Dial::unverified(&url, Proxy::none()).unwrap()).await.is_ok());
+
+    let old = tls("localhost", 2020);
+    let (address, _arrived) = listen(&old).await;
+    let url = format!("https://localhost:{}", address.port());
+    let dial = Dial::new(&url, std::slice::from_ref(&old.root), None, Proxy::none()).unwrap();
+    let error = Connection::open(&dial).await.unwrap_err();
+    let Error::Tls { error: rustls::Error::InvalidCertificate(why), .. } = &error else { panic!("{error}") };
+    assert!(matches!(why, rustls::CertificateError::ExpiredContext { .. }), "{why:?}");
+
+    let dial = Dial::new("https://127.0.0.1:1", &[old.root], None, Proxy::none()).unwrap();
+    assert!(Connection::open(&dial).await.unwrap_err().may_pass());
+    for wrong in ["127.0.0.1:6443", "http://center.example", "https://", "https:///x"] {
+        assert!(matches!(Dial::unverified(wrong, Proxy::none()), Err(Error::Url { .. })), "{wrong}");
+    }
+}
+
+#[tokio::test]
+async fn through_a_proxy() {
+    let center = tls("center.test", 2100);
+    let (address, mut arrived) = listen(&center).await;
+    let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = proxy.local_addr().unwrap().port();
+    // Answers by the name that is asked for, and wants a name and a password.
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = proxy.accept().await {
+            tokio::spawn(async move {
+                let mut asked = vec![0; 1000];
+                let n = client.read(&mut asked).await.unwrap();
+                let asked = String::from_utf8_lossy(&asked[..n]).into_owned();
+                if !asked.contains("Proxy-Authorization: Basic bWU6cHc=\r\n") {
+                    client.write_all(b"HTTP/1.1 407 Authenticate\r\n\r\n").await.unwrap();
+                } else if asked.starts_with("CONNECT center.test:6443 HTTP/1.1\r\n") {
+                    client.write_all(b"HTTP/1.1 200 Go\r\nVia: me\r\n\r\n").await.unwrap();
+                    let mut center = tokio::net::TcpStream::connect(address).await.unwrap();
+                    let _ = tokio::io::copy_bidirectional(&mut client, &mut center).await;
+                } else {
+                    client.write_all(b"HTTP/1.1 403 Not there\r\n\r\n").await.unwrap();
+                }
+            });
+        }
+    });
+    let open = async |url: &str, who: &str| {
+        let proxy = Proxy::new(Some(&format!("http://{who}127.0.0.1:{port}")), "");
+        Connection::open(&Dial::new(url, std::slice::from_ref(&center.root), None, proxy).unwrap()).await
+    };
+    let connection = open("https://center.test:6443", "me:pw@").await.unwrap();
+    let _edge = connection.session().await.unwrap();
+    arrived.recv().await.unwrap();
+    let error = open("https://center.test:6443", "").await.unwrap_err();
+    assert!(matches!(&error, Error::Proxy(ProxyError::Authentication { .. })) && !error.may_pass(), "{error}");
+    let error = open("https://other.test:6443", "me:pw@").await.unwrap_err();
+    assert!(error.to_string().contains("403 Not there") && !error.may_pass(), "{error}");
+}
