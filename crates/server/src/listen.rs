@@ -2,12 +2,13 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use hyper::service::service_fn;
+use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto,
 };
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore, watch},
 };
@@ -204,6 +205,37 @@ async fn serve(server: Arc<Server>, stream: TcpStream, tls: TlsAcceptor, place: 
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+impl Server {
+    /// Serves HTTP/1.1 on a byte stream until it ends. Whoever is at the other end has authenticated those who ask, and says
+    /// who they are in X-Remote- headers: what a trusted proxy does, and what is believed on no other way in.
+    pub async fn serve_trusted<T>(self: Arc<Self>, stream: T)
+    where
+        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let (peer, mut shutdown) = (Arc::new(Peer::vouching()), self.shutdown.clone());
+        let service = service_fn(move |mut request| {
+            let (server, peer) = (self.clone(), peer.clone());
+            if let Some(audit) = &server.audit {
+                audit.begin(&mut request, std::net::Ipv4Addr::UNSPECIFIED.into());
+            }
+            async move { Ok::<_, std::convert::Infallible>(server.handle(request, peer).await) }
+        });
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(HANDSHAKE).max_buf_size(128 << 10).half_close(false);
+        let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service).with_upgrades());
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = stopped(&mut shutdown) => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a trusted stream ended early");
+        }
     }
 }
 

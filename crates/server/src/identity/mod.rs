@@ -43,6 +43,7 @@ pub use authorize::{Attributes, Authorizer, Decision};
 pub use error::Error;
 pub use options::{Lifetimes, Options};
 pub use policy::KUBELET_CLIENT;
+pub use proxy::vouch;
 pub use shared::FILES as SHARED_FILES;
 
 use keys::Keys;
