@@ -78,7 +78,7 @@ class Edge(Center):
         return found[0] if found else None
 
     def connected(self):
-        ready = self.condition("Ready")
+        ready = self.condition("HeartbeatHealthy")
         return bool(ready) and ready["status"] == "True"
 
     def wait_connected(self, seconds=30):

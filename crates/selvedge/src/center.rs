@@ -1,6 +1,6 @@
 //! `selvedge center`: the API server over a store.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use store::Store;
@@ -91,8 +91,29 @@ pub async fn until_told_to_stop() -> Result<()> {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+        () = let_go() => {}
     }
     Ok(())
+}
+
+/// Set in what `selvedge up` starts.
+pub const HELD: &str = "SELVEDGE_HELD";
+/// Who was let go has this long to end by itself.
+const LET_GO: Duration = Duration::from_secs(30);
+
+/// `selvedge up` holds the other end of our standard input: it closes when we shall stop, and also when `up` is no more.
+async fn let_go() {
+    if std::env::var_os(HELD).is_none() {
+        return std::future::pending().await;
+    }
+    let (tell, told) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        let _ = tell.send(());
+        std::thread::sleep(LET_GO);
+        std::process::exit(1);
+    });
+    let _ = told.await;
 }
 
 pub fn log_as(filter: &str) -> Result<()> {
@@ -119,9 +140,10 @@ pub fn kubeconfig(data_dir: &Path, server: Option<&str>, workspace: Option<&str>
     }
     let pointed = text.lines().map(|line| match line.split_once("server: ") {
         Some((before, url)) => {
+            let url = url.trim().trim_matches('"');
             let base = server.unwrap_or_else(|| url.split("/clusters/").next().unwrap_or(url)).trim_end_matches('/');
             let suffix = workspace.map(|w| format!("/clusters/{w}")).unwrap_or_default();
-            format!("{before}server: {base}{suffix}\n")
+            format!("{before}server: \"{base}{suffix}\"\n")
         }
         None => format!("{line}\n"),
     });

@@ -8,7 +8,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::{
     center,
     config::{Config, Settings},
-    identity, secrets, up, ws,
+    fleet, identity, secrets, up, ws,
 };
 
 /// Selvedge: an edge fabric in one binary.
@@ -25,8 +25,12 @@ pub struct Cli {
 enum Command {
     /// Run a center: the Kubernetes API over an embedded store (or etcd).
     Center(Settings),
-    /// Try Selvedge on this machine: a center on a fixed port, with everything said that you need next.
-    Up(Settings),
+    /// Try Selvedge on this machine: a center and two edges, each a process of its own, with everything said that you need next.
+    Up(up::Up),
+    /// The fleet at a glance: who is connected, in sync, behind, offline since when.
+    Status(fleet::Status),
+    /// Cut an edge's link and heal it, to try what works offline.
+    Link(fleet::Link),
     /// Print the kubeconfig of a center's administrator.
     Kubeconfig {
         /// Where the center keeps its data.
@@ -56,7 +60,9 @@ enum Command {
 pub fn run(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Center(settings) => center::run(&Config::resolve(settings, Config::for_center())?),
-        Command::Up(settings) => up::run(&Config::resolve(settings, Config::for_up())?),
+        Command::Up(up) => up::run(up),
+        Command::Status(status) => fleet::run_status(status),
+        Command::Link(link) => fleet::run_link(link),
         Command::Kubeconfig { data_dir, server, workspace } => {
             say(&center::kubeconfig(&data_dir, server.as_deref(), workspace.as_deref())?)
         }

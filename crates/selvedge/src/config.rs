@@ -134,10 +134,6 @@ impl Config {
         }
     }
 
-    pub fn for_up() -> Self {
-        Self { log: "warn".into(), ..Self::for_center() }
-    }
-
     /// Lays flags and environment over the file, and all of it over the defaults.
     pub fn resolve(settings: Settings, mut config: Self) -> Result<Self> {
         if let Some(path) = &settings.config {

@@ -1,8 +1,8 @@
 //! `selvedge ws`: make workspaces, look at them, go into them. Also `kubectl ws`, when installed under the name kubectl-ws.
 
-mod files;
-mod place;
-mod remote;
+pub mod files;
+pub mod place;
+pub mod remote;
 
 use std::{
     path::PathBuf,

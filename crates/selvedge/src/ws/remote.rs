@@ -1,4 +1,4 @@
-//! The API behind a kubeconfig, as far as workspaces need it.
+//! The API behind a kubeconfig, as far as our own commands need it.
 
 use std::path::PathBuf;
 
@@ -47,6 +47,10 @@ impl Answer {
     }
 }
 
+fn content_type(method: &str) -> &'static str {
+    if method == "PATCH" { "application/merge-patch+json" } else { "application/json" }
+}
+
 impl Remote {
     pub async fn connect(files: &[PathBuf], base: &str) -> Result<Self> {
         let mut merged = kube::config::Kubeconfig::default();
@@ -61,9 +65,9 @@ impl Remote {
         Ok(Self { client: Client::try_from(config)?, base: base.to_owned() })
     }
 
-    async fn call(&self, method: &str, path: String, body: Option<Value>) -> Result<Answer> {
+    pub async fn call(&self, method: &str, path: String, body: Option<Value>) -> Result<Answer> {
         let request = http::Request::builder().method(method).uri(path);
-        let request = request.header("accept", "application/json").header("content-type", "application/json");
+        let request = request.header("accept", "application/json").header("content-type", content_type(method));
         let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
         let sent = self.client.send(request.body(Body::from(body))?).await;
         let response = sent.map_err(|error| {

@@ -1,0 +1,108 @@
+//! `selvedge status` and `selvedge link`: what a person sees of the fleet, and cutting an edge off to try what happens.
+//!
+//! Both read and write SyncTargets with the kubeconfig's own identity, as anybody can with kubectl.
+
+mod link;
+mod row;
+mod status;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Result, bail};
+use serde_json::Value;
+
+use crate::ws::{
+    files::{self, Kubeconfig},
+    place,
+    remote::Remote,
+};
+
+pub use link::{Link, run as run_link};
+pub use status::{Status, run as run_status};
+
+const SYNCTARGETS: &str = "apis/workload.kcp.io/v1alpha1/synctargets";
+
+/// The way to the center, and the workspace that the kubeconfig points into.
+struct Fleet {
+    remote: Remote,
+    workspace: String,
+}
+
+impl Fleet {
+    async fn connect(kubeconfig: Option<&Path>) -> Result<Self> {
+        let files: Vec<PathBuf> = files::paths(kubeconfig)?;
+        let config = Kubeconfig::open(&files)?;
+        let (base, workspace) = place::split_server(&config.server);
+        Ok(Self { remote: Remote::connect(&files, base).await?, workspace: workspace.to_owned() })
+    }
+
+    /// All edges that one may see: of every workspace, or else of one's own.
+    async fn edges(&self) -> Result<Vec<Value>> {
+        let everywhere = self.remote.call("GET", format!("/clusters/*/{SYNCTARGETS}"), None).await?;
+        let (list, workspace) = match everywhere.code {
+            401 | 403 => {
+                let here = format!("/clusters/{}/{SYNCTARGETS}", self.workspace);
+                (self.remote.call("GET", here, None).await?.done()?, &*self.workspace)
+            }
+            _ => (everywhere.done()?, place::ROOT),
+        };
+        let mut list = list;
+        let mut items = match list["items"].take() {
+            Value::Array(items) => items,
+            _ => Vec::new(),
+        };
+        for item in &mut items {
+            // Lists of one workspace need not say which.
+            if row::workspace(item).is_empty() {
+                item["metadata"]["annotations"][row::CLUSTER] = workspace.into();
+            }
+        }
+        Ok(items)
+    }
+
+    /// What the center knows of these edges at this moment, in the same order; nothing of some if it does not say.
+    async fn live(&self, edges: &[Value]) -> Result<Vec<Value>> {
+        let mut known: BTreeMap<&str, Value> = BTreeMap::new();
+        for workspace in edges.iter().map(row::workspace).collect::<BTreeSet<_>>() {
+            let answer = self.remote.call("GET", format!("/clusters/{workspace}/fleet"), None).await?;
+            known.insert(workspace, if answer.ok() { answer.body } else { Value::Null });
+        }
+        let of = |edge: &Value| {
+            let all = known.get(row::workspace(edge)).and_then(|view| view["edges"].as_array());
+            let found = all.into_iter().flatten().find(|live| live["name"] == row::name(edge));
+            found.cloned().unwrap_or_default()
+        };
+        Ok(edges.iter().map(of).collect())
+    }
+
+    /// The edge that somebody means by `florin` or `root:org:florin`.
+    async fn edge(&self, wanted: &str) -> Result<Value> {
+        let mut edges = self.edges().await?;
+        let is_meant = |edge: &Value| match wanted.rsplit_once(':') {
+            Some((workspace, name)) => row::workspace(edge) == workspace && row::name(edge) == name,
+            None => row::name(edge) == wanted,
+        };
+        let meant: Vec<usize> = (0..edges.len()).filter(|at| is_meant(&edges[*at])).collect();
+        match meant[..] {
+            [one] => Ok(edges.swap_remove(one)),
+            [] => {
+                let all: Vec<String> = edges.iter().map(row::path).collect();
+                let known =
+                    if all.is_empty() { "there are none yet".into() } else { format!("there are {}", all.join(", ")) };
+                bail!("there is no edge {wanted}: {known}")
+            }
+            _ => {
+                let all: Vec<String> = meant.iter().map(|at| row::path(&edges[*at])).collect();
+                bail!("several edges are called {wanted}: say which, {}", all.join(" or "))
+            }
+        }
+    }
+}
+
+/// One thread is enough for a command.
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
+}
