@@ -4,22 +4,39 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-/// Beside the object itself: enough to tell the center's part of it from what was added here.
+/// Beside the object itself: enough to tell the center's part of it from what was added here, and whether the center knows
+/// what became of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Held {
-    /// SHA-256 of key and content as they came, as [`link::entry_hash`] has it, in hexadecimal.
+    /// Key and content as they came, as [`link::entry_hash`] has it, in hexadecimal.
     #[serde(with = "hexadecimal")]
     pub hash: u128,
     /// The workspace at the center.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
+    /// The labels that the center sent, but for the one that every object has from it.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub labels: BTreeSet<String>,
+    /// The annotations, but for the one with the source.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub annotations: BTreeSet<String>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub finalizers: BTreeSet<String>,
+    /// It was here before the center sent it, as it is on every server, and stays when the center takes its own away.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub adopted: bool,
+    /// The state that the center has acked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reported: Option<Reported>,
+}
+
+/// A state by its hash. One of another epoch is void.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reported {
+    pub epoch: u64,
+    #[serde(with = "hexadecimal")]
+    pub hash: u128,
 }
 
 mod hexadecimal {
@@ -41,7 +58,9 @@ mod tests {
 
     #[test]
     fn reads_back() {
-        let held = Held { hash: 7, source: "root".into(), labels: ["a".to_owned()].into(), ..Held::default() };
+        let reported = Some(Reported { epoch: 3, hash: 1 });
+        let held =
+            Held { hash: 7, source: "root".into(), labels: ["a".to_owned()].into(), reported, ..Held::default() };
         let text = serde_json::to_string(&held).unwrap();
         assert!(text.contains("\"00000000000000000000000000000007\"") && !text.contains("finalizers"), "{text}");
         assert_eq!(serde_json::from_str::<Held>(&text).unwrap(), held);

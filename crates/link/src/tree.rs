@@ -93,9 +93,17 @@ pub struct HashTree {
 
 impl HashTree {
     pub fn insert(&mut self, key: &Key, content: &[u8]) {
-        let hash = entry_hash(key, content);
+        self.insert_hash(key, entry_hash(key, content));
+    }
+
+    /// The same where the content is not at hand, only what [`entry_hash`] made of it.
+    pub fn insert_hash(&mut self, key: &Key, hash: u128) {
         let before = self.entries.insert((key_hash(key), key.clone()), hash);
         self.root = self.root.wrapping_sub(before.unwrap_or(0)).wrapping_add(hash);
+    }
+
+    pub fn get(&self, key: &Key) -> Option<u128> {
+        self.entries.get(&(key_hash(key), key.clone())).copied()
     }
 
     pub fn remove(&mut self, key: &Key) {

@@ -23,7 +23,17 @@ pub fn run(config: &Config) -> Result<()> {
 pub async fn start(config: &Config) -> Result<server::Running> {
     let store = sealed(config, open(config).await?).await?;
     let fleet = ::center::Fleet::new();
-    let options = server::Options {
+    let options =
+        server::Options { mounts: fleet.mounts(), observers: vec![fleet.observer()], ..options(config, &store)? };
+    let running = server::start(options).await?;
+    fleet.start(&running.server);
+    tokio::spawn(store.follow_key_file());
+    Ok(running)
+}
+
+/// What a server is started with, at the center or on an edge.
+pub fn options(config: &Config, store: &store::SealedStore) -> Result<server::Options> {
+    Ok(server::Options {
         data_dir: config.data_dir.clone(),
         listen: config.listen,
         store: Arc::new(store.clone()),
@@ -37,14 +47,10 @@ pub async fn start(config: &Config) -> Result<server::Running> {
             writes: config.max_mutating_requests_inflight,
             ..server::Limits::default()
         },
-        mounts: fleet.mounts(),
-        observers: vec![fleet.observer()],
+        mounts: Vec::new(),
+        observers: Vec::new(),
         owner: None,
-    };
-    let running = server::start(options).await?;
-    fleet.start(&running.server);
-    tokio::spawn(store.follow_key_file());
-    Ok(running)
+    })
 }
 
 /// The store itself, with values as they lie in it.
@@ -125,11 +131,16 @@ pub fn log_as(filter: &str) -> Result<()> {
 
 /// The admin's kubeconfig, pointed elsewhere if asked.
 pub fn kubeconfig(data_dir: &Path, server: Option<&str>, workspace: Option<&str>) -> Result<String> {
+    kubeconfig_of("center", data_dir, server, workspace)
+}
+
+/// The same of a center or an edge.
+pub fn kubeconfig_of(role: &str, data_dir: &Path, server: Option<&str>, workspace: Option<&str>) -> Result<String> {
     let path = data_dir.join("admin.kubeconfig");
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => bail!(
-            "there is no {}: start the center first (`selvedge center --data-dir {}`), or name another --data-dir",
+            "there is no {}: start the {role} first (`selvedge {role} --data-dir {}`), or name another --data-dir",
             path.display(),
             data_dir.display()
         ),

@@ -8,7 +8,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::{
     center,
     config::{Config, Settings},
-    fleet, identity, secrets, up, ws,
+    edge, fleet, identity, secrets, up, ws,
 };
 
 /// Selvedge: an edge fabric in one binary.
@@ -25,6 +25,8 @@ pub struct Cli {
 enum Command {
     /// Run a center: the Kubernetes API over an embedded store (or etcd).
     Center(Settings),
+    /// Run an edge: the same API on its own store, which goes on without the center, and the link to the center.
+    Edge(Box<edge::Edge>),
     /// Try Selvedge on this machine: a center and two edges, each a process of its own, with everything said that you need next.
     Up(up::Up),
     /// The fleet at a glance: who is connected, in sync, behind, offline since when.
@@ -60,6 +62,7 @@ enum Command {
 pub fn run(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Center(settings) => center::run(&Config::resolve(settings, Config::for_center())?),
+        Command::Edge(edge) => edge::run(*edge),
         Command::Up(up) => up::run(up),
         Command::Status(status) => fleet::run_status(status),
         Command::Link(link) => fleet::run_link(link),

@@ -134,6 +134,10 @@ impl Config {
         }
     }
 
+    pub fn for_edge() -> Self {
+        Self { data_dir: ".data/edge".into(), listen: ([127, 0, 0, 1], 6444).into(), ..Self::for_center() }
+    }
+
     /// Lays flags and environment over the file, and all of it over the defaults.
     pub fn resolve(settings: Settings, mut config: Self) -> Result<Self> {
         if let Some(path) = &settings.config {
@@ -152,7 +156,7 @@ impl Config {
         Ok(config)
     }
 
-    fn lay(&mut self, over: Settings) {
+    pub fn lay(&mut self, over: Settings) {
         fn set<T>(field: &mut T, value: Option<T>) {
             if let Some(value) = value {
                 *field = value;

@@ -4,6 +4,7 @@ mod audit;
 mod center;
 mod cli;
 mod config;
+mod edge;
 mod fleet;
 mod identity;
 mod secrets;

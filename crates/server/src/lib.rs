@@ -26,6 +26,7 @@ pub mod onward;
 mod openapi;
 pub mod owner;
 mod render;
+pub mod replica;
 mod reply;
 mod request;
 mod respond;
@@ -46,6 +47,7 @@ use cache::Cache;
 use kinds::Kinds;
 
 pub use admission::Plugins;
+pub use clock::now;
 pub use dispatch::Also;
 pub use limits::Limits;
 pub use listen::{Running, start};

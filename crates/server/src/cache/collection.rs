@@ -55,6 +55,7 @@ struct State {
     history_bytes: usize,
     /// Every change after this revision is in the history.
     complete_after: Revision,
+    watchable: bool,
 }
 
 impl Change {
@@ -68,8 +69,10 @@ impl Change {
 }
 
 impl Collection {
-    pub(super) fn new(complete_after: Revision) -> Self {
-        let state = State { items: Ordered::default(), history: VecDeque::new(), history_bytes: 0, complete_after };
+    /// Records that nobody can watch need no history.
+    pub(super) fn new(complete_after: Revision, watchable: bool) -> Self {
+        let items = Ordered::default();
+        let state = State { items, history: VecDeque::new(), history_bytes: 0, complete_after, watchable };
         Self { state: RwLock::new(state), changed: watch::channel(()).0 }
     }
 
@@ -180,6 +183,10 @@ impl Collection {
 
 impl State {
     fn remember(&mut self, change: Arc<Change>) {
+        if !self.watchable {
+            self.complete_after = change.revision();
+            return;
+        }
         self.history_bytes += change.object.json.len();
         self.history.push_back(change);
         while self.history.len() > HISTORY_CHANGES || (self.history_bytes > HISTORY_BYTES && self.history.len() > 100) {

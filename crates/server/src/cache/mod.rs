@@ -102,7 +102,8 @@ impl Cache {
             return found.clone();
         }
         let mut collections = self.collections.write().unwrap_or_else(PoisonError::into_inner);
-        collections.entry(name.into()).or_insert_with(|| Arc::new(Collection::new(self.start.load(Relaxed)))).clone()
+        let made = || Arc::new(Collection::new(self.start.load(Relaxed), !name.contains("/_")));
+        collections.entry(name.into()).or_insert_with(made).clone()
     }
 
     pub fn names(&self) -> Vec<Box<str>> {

@@ -18,7 +18,9 @@ use super::{
 use crate::{
     admission,
     call::Call,
-    clock, object,
+    clock,
+    kinds::Kind,
+    object,
     object::Object,
     owner::{self, To, Verdict},
     reply::{List, Reply},
@@ -94,7 +96,7 @@ pub async fn remove(call: &Call, key: &str, name: &str, options: &Options) -> Re
             Verdict::Again => continue,
         }
         let mut new = value.clone();
-        let pending = mark(call, &mut new, options);
+        let pending = mark(kind, &mut new, options);
         let hurried =
             value["metadata"]["deletionGracePeriodSeconds"].as_i64().is_some_and(|grace| grace > 0) && !pending;
         if pending {
@@ -137,8 +139,7 @@ pub async fn remove(call: &Call, key: &str, name: &str, options: &Options) -> Re
 }
 
 /// Puts the marks of deletion on an object. True if it has to wait for something, false if it can go now.
-fn mark(call: &Call, value: &mut Value, options: &Options) -> bool {
-    let kind = &call.kind;
+pub fn mark(kind: &Kind, value: &mut Value, options: &Options) -> bool {
     let already = value["metadata"]["deletionTimestamp"].is_string();
     let default_grace =
         if kind.custom.is_some() { None } else { strategy::default_grace_period(&kind.resource, value) };
@@ -149,7 +150,7 @@ fn mark(call: &Call, value: &mut Value, options: &Options) -> bool {
         (Some(_), Some(asked)) if asked < 0 => 1,
         (Some(default), asked) => asked.unwrap_or(default),
     };
-    let mut finalizers = finalizers(call, value, options);
+    let mut finalizers = finalizers(kind, value, options);
     if kind.is_definition() && !already {
         // The objects of a definition go before it.
         let cleanup = "customresourcecleanup.apiextensions.k8s.io";
@@ -192,7 +193,7 @@ fn mark(call: &Call, value: &mut Value, options: &Options) -> bool {
 }
 
 /// The finalizers that an object has after a deletion with these options.
-fn finalizers(call: &Call, value: &Value, options: &Options) -> Vec<String> {
+fn finalizers(kind: &Kind, value: &Value, options: &Options) -> Vec<String> {
     let mut list: Vec<String> = value["metadata"]["finalizers"]
         .as_array()
         .map(|all| all.iter().filter_map(|f| f.as_str().map(str::to_owned)).collect())
@@ -203,7 +204,7 @@ fn finalizers(call: &Call, value: &Value, options: &Options) -> Vec<String> {
         Some("Foreground") => (false, true),
         Some(_) => (false, false),
         None => {
-            let default = strategy::default_propagation(call.kind.group(), call.kind.plural());
+            let default = strategy::default_propagation(kind.group(), kind.plural());
             (has(&list, "orphan") || default == strategy::Propagation::Orphan, has(&list, "foregroundDeletion"))
         }
     };

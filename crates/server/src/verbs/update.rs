@@ -231,7 +231,7 @@ fn keep_identity(new: &mut Value, old: &Value) {
     metadata.remove("selfLink");
 }
 
-fn is_same(old: &Value, new: &Value) -> bool {
+pub fn is_same(old: &Value, new: &Value) -> bool {
     let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return false };
     let bare = |metadata: &Value| -> Option<serde_json::Map<String, Value>> {
         let mut map = metadata.as_object()?.clone();

@@ -1,0 +1,155 @@
+//! A batch becomes one commit: the objects, what is remembered of them, and how far the edge has followed the center.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use link::{Batch, Failure, Key, entry_hash};
+use serde_json::Value;
+use server::{
+    Server,
+    replica::{Place, Put},
+};
+use store::{Commit, Compare, Op, Outcome};
+use types::ObjectKey;
+
+use crate::{
+    book::{CLUSTER, GONE, HELD, LINK, Progress},
+    held::{Held, Reported},
+    place, report,
+};
+
+/// How often a batch is put together anew when local clients write to the same objects.
+const TRIES: usize = 30;
+const DEFINITIONS: &str = "apiextensions.k8s.io/customresourcedefinitions";
+/// Where the one record with the progress lies.
+const PROGRESS: &str = "progress";
+
+/// Where an object of the link lies on this edge.
+pub fn place_of<'a>(server: &'a Arc<Server>, key: &ObjectKey<'a>) -> Place<'a> {
+    Place { server, cluster: CLUSTER, collection: key.collection, namespace: key.namespace, name: key.name }
+}
+
+/// What is remembered of an object, and the revision at which it was written down.
+pub fn held(server: &Server, key: &str) -> Option<(Held, store::Revision)> {
+    let record = server.cache.get(HELD, key)?;
+    Some((serde_json::from_slice(&record.json).unwrap_or_default(), record.revision))
+}
+
+/// Durable when it answers `Ok`, and visible to every reader of this edge.
+pub async fn apply(server: &Arc<Server>, progress: impl Fn() -> Progress, batch: &Batch) -> Result<(), Failure> {
+    for _ in 0..TRIES {
+        let mut commit = Commit::default();
+        let mut refused = Vec::new();
+        // Definitions first: what they define may come with them.
+        let (definitions, others): (Vec<_>, Vec<_>) =
+            batch.changes.iter().partition(|(key, content)| key.starts_with(DEFINITIONS) && content.is_some());
+        for (key, content) in definitions.into_iter().chain(others) {
+            if let Err(reason) = change(server, key, content.as_ref(), &mut commit) {
+                refused.push((key.clone(), reason));
+            }
+        }
+        if !refused.is_empty() {
+            return Err(Failure::Keys(refused));
+        }
+        write_progress(&mut commit, progress().moved_to(batch.position, batch.adopt));
+        match commit_and_see(server, commit).await {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(error) => return Err(Failure::Whole(error.to_string())),
+        }
+    }
+    Err(Failure::Whole("clients of this edge keep writing to the same objects".into()))
+}
+
+/// False: somebody else was faster. The cache has caught up with them then.
+pub async fn commit_and_see(server: &Server, commit: Commit) -> Result<bool, store::Error> {
+    let cache = &server.cache;
+    match cache.store().commit(commit).await? {
+        Outcome::Committed(revision) => {
+            cache.wait_for(revision).await;
+            Ok(true)
+        }
+        Outcome::Conflict { found, .. } => {
+            cache.wait_for(found).await;
+            Ok(false)
+        }
+    }
+}
+
+pub fn write_progress(commit: &mut Commit, progress: Progress) {
+    put_record(commit, LINK, PROGRESS, &progress);
+}
+
+/// Puts a record of our own. Only the agent writes them, one commit after the other.
+pub fn put_record(commit: &mut Commit, collection: &str, key: &str, record: &impl serde::Serialize) {
+    let value = serde_json::to_vec(record).unwrap_or_default().into();
+    commit.ops.push(Op::Put { key: format!("{collection}/{key}"), value });
+}
+
+pub fn delete_record(commit: &mut Commit, collection: &str, key: &str) {
+    commit.ops.push(Op::Delete { key: format!("{collection}/{key}") });
+}
+
+fn change(server: &Arc<Server>, name: &Key, content: Option<&Bytes>, commit: &mut Commit) -> Result<(), String> {
+    let key = ObjectKey::parse(name).ok_or("no key of an object")?;
+    // An object in a place where nobody would look for it could never be taken away again.
+    if key.collection.starts_with("edge.selvedge.dev/") || key.namespace.contains('/') {
+        return Err("no key of an object".into());
+    }
+    match content {
+        Some(content) => put(server, name, &key, content, commit),
+        None => remove(server, name, &key, commit),
+    }
+}
+
+fn put(
+    server: &Arc<Server>,
+    name: &Key,
+    key: &ObjectKey<'_>,
+    content: &Bytes,
+    commit: &mut Commit,
+) -> Result<(), String> {
+    let sent: Value = serde_json::from_slice(content).map_err(|error| format!("its content is no JSON: {error}"))?;
+    if !sent.is_object() {
+        return Err("its content is no object".into());
+    }
+    let place = place_of(server, key);
+    let old = place.get();
+    let existing = old.as_ref().map(|old| old.value());
+    let before = held(server, name).map(|(held, _)| held);
+    if let (Some(existing), None) = (&existing, &before) {
+        place::may_adopt(key, existing)?;
+    }
+    let (value, mut after) = place::place(key, sent, existing.as_ref(), before.as_ref());
+    let put = place.put(value, old.as_deref(), commit).map_err(|status| status.message)?;
+    if let (Put::Same, Some(old)) = (put, &old) {
+        // It must still be so when this is durable.
+        commit.compares.push(Compare { key: key.in_store(CLUSTER), modified: old.revision });
+    }
+    after.hash = entry_hash(name, content);
+    if server.cache.get(GONE, name).is_some() {
+        // The center has a report of a former object of that name: any state of this one is news.
+        after.reported = Some(Reported::default());
+        delete_record(commit, GONE, name);
+    }
+    put_record(commit, HELD, name, &after);
+    Ok(())
+}
+
+fn remove(server: &Arc<Server>, name: &Key, key: &ObjectKey<'_>, commit: &mut Commit) -> Result<(), String> {
+    // What this edge does not have from the center, the center cannot take away.
+    let Some((held, _)) = held(server, name) else { return Ok(()) };
+    delete_record(commit, HELD, name);
+    let place = place_of(server, key);
+    let old = place.get();
+    let was_reported = held.reported.is_some();
+    if was_reported || old.as_ref().is_some_and(|old| report::state(old).is_some()) {
+        put_record(commit, GONE, name, &serde_json::json!({}));
+    }
+    let Some(old) = old else { return Ok(()) };
+    let done = match held.adopted {
+        true => place.put(place::let_go(old.value(), &held), Some(&old), commit).map(drop),
+        false => place.remove(&old, place::released(old.value(), &held), commit).map(drop),
+    };
+    done.map_err(|status| status.message)
+}

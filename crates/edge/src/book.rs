@@ -1,0 +1,180 @@
+//! What the edge remembers beside its objects: kept in the same store and the same commits, and read back from it.
+//!
+//! Nothing here is written twice. The store has the records; this follows it as every reader does, so the tree is what
+//! is durable, at any moment, also of commits of which nobody knows whether they took place.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use link::{HashTree, Key, Position, Tree, Version};
+use serde::{Deserialize, Serialize};
+use server::cache::{Change, ChangeKind, Observer};
+use tokio::sync::Notify;
+
+use crate::held::Held;
+
+/// The edge's objects are in this workspace of its own.
+pub const CLUSTER: &str = "root";
+/// One record for each object that the center sent, under the object's key. No resource has a name like that.
+pub const HELD: &str = "edge.selvedge.dev/_held";
+/// One for each object that is gone and of which the center may still have a report.
+pub const GONE: &str = "edge.selvedge.dev/_gone";
+/// One record with how far the edge has followed the center.
+pub const LINK: &str = "edge.selvedge.dev/_link";
+
+/// How far this edge has followed the center.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Progress {
+    /// The incarnation of the center, zero if none was seen, and its revision.
+    pub incarnation: u64,
+    pub revision: u64,
+    /// Orders the reports of this edge's lives. Those of an earlier epoch are void.
+    pub epoch: u64,
+}
+
+impl Progress {
+    pub fn seen(&self) -> Option<Position> {
+        (self.incarnation != 0).then_some(Position { incarnation: self.incarnation, revision: self.revision })
+    }
+
+    /// Never back within an incarnation, unless somebody said so.
+    pub fn moved_to(mut self, at: Position, adopt: bool) -> Self {
+        if adopt || self.incarnation != at.incarnation || self.revision < at.revision {
+            (self.incarnation, self.revision) = (at.incarnation, at.revision);
+        }
+        if adopt {
+            // Everything is reported anew: this center may never have heard it.
+            self.epoch += 1;
+        }
+        self
+    }
+
+    pub fn floor(&self) -> Version {
+        Version { epoch: self.epoch, counter: 0 }
+    }
+}
+
+#[derive(Default)]
+pub struct Book {
+    inner: Mutex<Inner>,
+    /// Something may have to be reported.
+    pub changed: Notify,
+}
+
+#[derive(Default)]
+struct Inner {
+    tree: HashTree,
+    progress: Progress,
+    /// Objects that may have a new state.
+    changed: BTreeSet<Key>,
+    /// What was sent and not acked yet: of which version, and what state.
+    sent: HashMap<Key, (Version, Option<u128>)>,
+}
+
+impl Book {
+    /// To be given to the server before it reads its store.
+    pub fn observer(self: &Arc<Self>) -> Observer {
+        let book = self.clone();
+        Box::new(move |collection, change| book.observe(collection, change))
+    }
+
+    fn observe(&self, collection: &str, change: &Change) {
+        let object = &change.object;
+        let there = change.kind != ChangeKind::Deleted;
+        match collection {
+            HELD => {
+                let key = Key::from(&*object.key);
+                let mut inner = self.lock();
+                match serde_json::from_slice::<Held>(&object.json) {
+                    Ok(held) if there => inner.tree.insert_hash(&key, held.hash),
+                    _ => inner.tree.remove(&key),
+                }
+                inner.changed.insert(key);
+            }
+            GONE if there => drop(self.lock().changed.insert(Key::from(&*object.key))),
+            LINK if there => {
+                if let Ok(progress) = serde_json::from_slice(&object.json) {
+                    self.lock().progress = progress;
+                }
+                return;
+            }
+            _ => {
+                let Some(local) = object.key.strip_prefix(CLUSTER).and_then(|rest| rest.strip_prefix('/')) else {
+                    return;
+                };
+                let key = Key::from(format!("{collection}/{local}"));
+                let mut inner = self.lock();
+                if inner.tree.get(&key).is_none() {
+                    return;
+                }
+                inner.changed.insert(key);
+            }
+        }
+        self.changed.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn progress(&self) -> Progress {
+        self.lock().progress
+    }
+
+    pub fn holds(&self, key: &Key) -> bool {
+        self.lock().tree.get(key).is_some()
+    }
+
+    pub fn take_changed(&self) -> Vec<Key> {
+        std::mem::take(&mut self.lock().changed).into_iter().collect()
+    }
+
+    pub fn sent(&self, key: &Key, version: Version, state: Option<u128>) {
+        self.lock().sent.insert(key.clone(), (version, state));
+    }
+
+    /// What was sent under this version, if nothing was sent since.
+    pub fn take_sent(&self, key: &Key, version: Version) -> Option<Option<u128>> {
+        let mut inner = self.lock();
+        let (_, state) = inner.sent.get(key).copied().filter(|(sent, _)| *sent == version)?;
+        inner.sent.remove(key);
+        Some(state)
+    }
+
+    pub fn forget_sent(&self) {
+        self.lock().sent = HashMap::new();
+    }
+
+    pub fn count(&self) -> u64 {
+        self.lock().tree.count()
+    }
+
+    pub fn root(&self) -> u128 {
+        self.lock().tree.root()
+    }
+
+    pub fn range(&self, from: u64, to: u64, visit: &mut dyn FnMut(u64, &Key, u128)) {
+        self.lock().tree.range(from, to, visit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_goes_forward_only_unless_somebody_says_so() {
+        let at = |incarnation, revision| Position { incarnation, revision };
+        let start = Progress { epoch: 5, ..Progress::default() };
+        assert_eq!(start.seen(), None);
+        let one = start.moved_to(at(1, 10), false);
+        assert_eq!((one.seen(), one.epoch), (Some(at(1, 10)), 5));
+        assert_eq!(one.moved_to(at(1, 9), false), one);
+        assert_eq!(one.moved_to(at(2, 3), false).seen(), Some(at(2, 3)));
+        let adopted = one.moved_to(at(1, 9), true);
+        assert_eq!((adopted.seen(), adopted.floor()), (Some(at(1, 9)), Version { epoch: 6, counter: 0 }));
+    }
+}

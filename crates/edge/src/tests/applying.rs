@@ -1,0 +1,226 @@
+//! Batches, as commits of a real server.
+
+use link::Failure;
+use serde_json::json;
+use std::sync::Arc;
+use store::MemoryStore;
+
+use super::*;
+
+const A: &str = "core/configmaps/default/a";
+
+#[tokio::test]
+async fn a_batch_is_one_commit_and_the_same_again_is_none() {
+    let edge = edge(Arc::new(MemoryStore::default())).await;
+    let (a, b) = (map("a", "1"), map("b", "1"));
+    edge.apply(&[(A, Some(a.clone())), ("core/configmaps/default/b", Some(b.clone()))]).await.unwrap();
+    let (one, two) = (edge.get(A).unwrap(), edge.get("core/configmaps/default/b").unwrap());
+    assert_eq!(one["metadata"]["resourceVersion"], two["metadata"]["resourceVersion"]);
+    assert_eq!(one["data"], a["data"]);
+    assert!(one["metadata"]["uid"].is_string() && one["metadata"]["creationTimestamp"].is_string());
+    assert_holds(&edge, &[(A, &a), ("core/configmaps/default/b", &b)]);
+    assert_eq!(edge.book().progress().revision, 1);
+    edge.apply(&[(A, Some(a.clone()))]).await.unwrap();
+    assert_eq!(edge.get(A).unwrap(), one, "nothing was written that says nothing new");
+    assert_eq!(edge.held(A).unwrap().source, "root:shop");
+    // What is durable is what another life of this edge finds.
+    let again = super::edge(edge.server().cache.store().clone()).await;
+    assert_holds(&again, &[(A, &a), ("core/configmaps/default/b", &b)]);
+    assert_eq!(again.book().progress(), edge.book().progress());
+}
+
+#[tokio::test]
+async fn local_parts_survive_and_generations_grow() {
+    let edge = edge(Arc::new(MemoryStore::default())).await;
+    edge.apply(&[(WEB, Some(deployment("nginx:1")))]).await.unwrap();
+    let first = edge.get(WEB).unwrap();
+    assert_eq!((&first["metadata"]["generation"], &first["status"]), (&json!(1), &json!({})));
+    edge.edit(WEB, |value| {
+        value["status"] = json!({"readyReplicas": 1});
+        value["metadata"]["labels"]["local"] = "x".into();
+        value["metadata"]["finalizers"] = json!(["example.com/mine"]);
+    })
+    .await;
+    edge.apply(&[(WEB, Some(deployment("nginx:2")))]).await.unwrap();
+    let second = edge.get(WEB).unwrap();
+    assert_eq!(second["metadata"]["generation"], 2);
+    assert_eq!(second["metadata"]["uid"], first["metadata"]["uid"]);
+    assert_eq!(second["status"]["readyReplicas"], 1);
+    assert_eq!(second["metadata"]["labels"]["local"], "x");
+    assert_eq!(second["spec"]["template"]["spec"]["containers"][0]["image"], "nginx:2");
+    // It has a finalizer of this edge's: it is marked, and no longer the center's.
+    edge.apply(&[(WEB, None)]).await.unwrap();
+    assert!(edge.get(WEB).unwrap()["metadata"]["deletionTimestamp"].is_string());
+    assert_holds(&edge, &[]);
+    let refused = edge.refused(&[(WEB, Some(deployment("nginx:3")))]).await;
+    assert!(refused[0].1.contains("still being deleted"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn another_object_of_the_same_name_gets_another_uid() {
+    let edge = edge(Arc::new(MemoryStore::default())).await;
+    edge.apply(&[(WEB, Some(deployment("nginx:1")))]).await.unwrap();
+    let first = edge.get(WEB).unwrap();
+    let mut other = deployment("nginx:1");
+    other["spec"]["selector"] = json!({"matchLabels": {"c": "d"}});
+    other["spec"]["template"]["metadata"]["labels"] = json!({"c": "d"});
+    edge.apply(&[(WEB, Some(other.clone()))]).await.unwrap();
+    let second = edge.get(WEB).unwrap();
+    assert_ne!(first["metadata"]["uid"], second["metadata"]["uid"]);
+    assert_eq!(second["metadata"]["generation"], 1);
+    assert_holds(&edge, &[(WEB, &other)]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_taken_is_named_and_nothing_is_written() {
+    let edge = edge(Arc::new(MemoryStore::default())).await;
+    let mut own = map("mine", "local");
+    own["metadata"]["labels"] = json!({});
+    edge.write("core/configmaps/default/mine", &own).await;
+    let widget =
+        json!({"kind": "Widget", "apiVersion": "example.com/v1", "metadata": {"name": "w", "namespace": "default"}});
+    let mut invalid = deployment("nginx");
+    invalid["spec"]["replicas"] = json!(-1);
+    let huge = map("huge", &"x".repeat(4 << 20));
+    let refused = edge
+        .refused(&[
+            ("core/configmaps/default/mine", Some(map("mine", "center"))),
+            ("example.com/widgets/default/w", Some(widget)),
+            (A, Some(map("other", "1"))),
+            ("nonsense", Some(map("a", "1"))),
+            ("edge.selvedge.dev/_held/x/y", Some(map("y", "1"))),
+            (WEB, Some(invalid)),
+            ("core/configmaps/default/huge", Some(huge)),
+            ("core/configmaps/default/list", Some(json!([1]))),
+            ("core/configmaps/default/fine", Some(map("fine", "1"))),
+        ])
+        .await;
+    let reasons: Vec<&str> = refused.iter().map(|(_, reason)| reason.as_str()).collect();
+    for (reason, says) in reasons.iter().zip([
+        "belongs to it",
+        "CustomResourceDefinition was not sent",
+        "calls itself default/other",
+        "no key",
+        "no key",
+        "spec.replicas",
+        "Too long",
+        "no object",
+    ]) {
+        assert!(reason.contains(says), "{reason:?} should say {says:?}");
+    }
+    assert_eq!(refused.len(), 8, "{refused:?}");
+    assert!(edge.get("core/configmaps/default/fine").is_none());
+    assert_eq!(edge.get("core/configmaps/default/mine").unwrap()["data"]["k"], "local");
+    assert_eq!((edge.book().count(), edge.book().progress().revision), (0, 0));
+    // And it cannot be deleted either.
+    edge.apply(&[("core/configmaps/default/mine", None)]).await.unwrap();
+    assert!(edge.get("core/configmaps/default/mine").is_some());
+}
+
+#[tokio::test]
+async fn what_every_server_has_is_adopted_and_stays() {
+    let edge = edge(Arc::new(MemoryStore::default())).await;
+    let key = "core/namespaces//default";
+    let uid = edge.get(key).unwrap()["metadata"]["uid"].clone();
+    let sent = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "default",
+        "labels": {"team": "a", names::PROJECTED: "yes", "kubernetes.io/metadata.name": "default"}, "annotations": {names::SOURCE: "root:shop"}},
+        "spec": {"finalizers": ["kubernetes"]}});
+    edge.apply(&[(key, Some(sent.clone()))]).await.unwrap();
+    let now = edge.get(key).unwrap();
+    assert_eq!((&now["metadata"]["uid"], &now["metadata"]["labels"]["team"]), (&uid, &json!("a")));
+    edge.apply(&[(key, None)]).await.unwrap();
+    let now = edge.get(key).unwrap();
+    assert!(now["metadata"]["labels"]["team"].is_null() && now["metadata"]["deletionTimestamp"].is_null(), "{now}");
+    assert_holds(&edge, &[]);
+}
+
+#[tokio::test]
+async fn a_namespace_goes_with_what_is_in_it() {
+    let edge = edge(Arc::new(MemoryStore::default())).await;
+    let key = "core/namespaces//shop";
+    let sent = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "shop",
+        "labels": {"kubernetes.io/metadata.name": "shop"}}, "spec": {"finalizers": ["kubernetes"]}});
+    edge.apply(&[(key, Some(sent))]).await.unwrap();
+    until(|| edge.get("core/serviceaccounts/shop/default").is_some()).await;
+    edge.apply(&[(key, None)]).await.unwrap();
+    until(|| edge.get(key).is_none()).await;
+    assert!(edge.get("core/serviceaccounts/shop/default").is_none());
+}
+
+#[tokio::test]
+async fn a_definition_and_its_objects_may_come_together() {
+    let edge = edge(Arc::new(MemoryStore::default())).await;
+    let crd = json!({"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1",
+        "metadata": {"name": "widgets.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+        "conversion": {"strategy": "None"},
+        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}}, "schema":
+            {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}});
+    let widget = json!({"kind": "Widget", "apiVersion": "example.com/v1",
+        "metadata": {"name": "w", "namespace": "default"}, "spec": {"size": 1}});
+    let (w, d) =
+        ("example.com/widgets/default/w", "apiextensions.k8s.io/customresourcedefinitions//widgets.example.com");
+    edge.apply(&[(w, Some(widget.clone())), (d, Some(crd))]).await.unwrap();
+    assert_eq!(edge.get(w).unwrap()["metadata"]["generation"], 1);
+    until(|| edge.server().kinds.find("root", "example.com", "v1", "widgets").is_some()).await;
+    edge.edit(w, |value| value["status"] = json!({"ok": true})).await;
+    let mut next = widget;
+    next["spec"]["size"] = json!(2);
+    edge.apply(&[(w, Some(next))]).await.unwrap();
+    let now = edge.get(w).unwrap();
+    assert_eq!((&now["metadata"]["generation"], &now["status"]["ok"]), (&json!(2), &json!(true)));
+    edge.apply(&[(w, None), (d, None)]).await.unwrap();
+    until(|| edge.get(d).is_none()).await;
+}
+
+#[tokio::test]
+async fn services_hold_their_addresses_here_too() {
+    let edge = edge(Arc::new(MemoryStore::default())).await;
+    let service = |name: &str, ip: &str| {
+        json!({"kind": "Service", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"},
+            "spec": {"type": "NodePort", "clusterIP": ip, "clusterIPs": [ip], "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
+            "internalTrafficPolicy": "Cluster", "externalTrafficPolicy": "Cluster", "sessionAffinity": "None",
+            "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80, "nodePort": 30080}]}})
+    };
+    let key = "core/services/default/a";
+    edge.apply(&[(key, Some(service("a", "10.96.7.7")))]).await.unwrap();
+    assert!(edge.get("networking.k8s.io/ipaddresses//10.96.7.7").is_some());
+    let refused = edge.refused(&[("core/services/default/b", Some(service("b", "10.96.7.7")))]).await;
+    assert!(refused[0].1.contains("already allocated"), "{refused:?}");
+    edge.apply(&[(key, None)]).await.unwrap();
+    assert!(edge.get("networking.k8s.io/ipaddresses//10.96.7.7").is_none());
+    edge.apply(&[("core/services/default/b", Some(service("b", "10.96.7.7")))]).await.unwrap();
+}
+
+#[tokio::test]
+async fn clients_that_write_at_the_same_time_lose_nothing() {
+    let edge = Arc::new(edge(Arc::new(MemoryStore::default())).await);
+    edge.apply(&[(A, Some(map("a", "0")))]).await.unwrap();
+    for n in 1..=20 {
+        let content = map("a", &n.to_string());
+        let changes = [(A, Some(content.clone()))];
+        let (applied, ()) = tokio::join!(
+            edge.apply(&changes),
+            edge.edit(A, |value| value["metadata"]["annotations"][format!("n{n}")] = "x".into())
+        );
+        applied.unwrap();
+        assert_holds(&edge, &[(A, &content)]);
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_is_closed_fails_the_whole_batch() {
+    let edge = edge(Arc::new(MemoryStore::default())).await;
+    edge.server().cache.store().close().await;
+    assert!(matches!(edge.apply(&[(A, Some(map("a", "1")))]).await, Err(Failure::Whole(_))));
+}
+
+async fn until(mut true_: impl FnMut() -> bool) {
+    for _ in 0..500 {
+        if true_() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("waited in vain");
+}

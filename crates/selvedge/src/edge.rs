@@ -1,0 +1,180 @@
+//! `selvedge edge`: the same API server on an edge's own store, and the link to its center.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    center,
+    cli::say,
+    config::{Config, Settings, StoreKind},
+};
+
+/// The command: without a subcommand it runs an edge.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Edge {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    settings: EdgeSettings,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Print the kubeconfig of an edge's own administrator.
+    Kubeconfig {
+        /// Where the edge keeps its data.
+        #[arg(long, env = "SELVEDGE_DATA_DIR", default_value = ".data/edge")]
+        data_dir: PathBuf,
+        /// Use this server address instead of the one the edge listens on.
+        #[arg(long)]
+        server: Option<String>,
+    },
+    /// Print the configuration that an edge would run with: defaults, file, environment and flags together.
+    Config(EdgeSettings),
+}
+
+/// What flags, environment and file may say of an edge, besides what they say of any server.
+#[derive(Args, Clone, Debug, Default)]
+pub struct EdgeSettings {
+    /// Where the center answers, as in https://center.example:6443. Needed at the first start only.
+    #[arg(long, env = "SELVEDGE_CENTER")]
+    center: Option<String>,
+    /// The token to join with, from `selvedge join-token create`. Needed at the first start only.
+    #[arg(long, env = "SELVEDGE_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// The edge's name: that of its SyncTarget at the center.
+    #[arg(long, env = "SELVEDGE_NAME")]
+    name: Option<String>,
+    /// Labels for the SyncTarget, as in region=west,kind=store. Used when the edge joins.
+    #[arg(long, env = "SELVEDGE_LABELS", value_delimiter = ',', value_name = "KEY=VALUE")]
+    labels: Vec<String>,
+    #[command(flatten)]
+    server: Settings,
+}
+
+/// The part of a configuration file that is the edge's.
+#[derive(Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Own {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    center: Option<String>,
+    #[serde(skip_serializing)]
+    token: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<String, String>,
+}
+
+#[derive(Serialize)]
+pub struct EdgeConfig {
+    #[serde(flatten)]
+    own: Own,
+    #[serde(flatten)]
+    pub server: Config,
+}
+
+pub fn run(edge: Edge) -> Result<()> {
+    match edge.command {
+        None => serve(&EdgeConfig::resolve(edge.settings)?),
+        Some(Command::Kubeconfig { data_dir, server }) => {
+            say(&center::kubeconfig_of("edge", &data_dir, server.as_deref(), None)?)
+        }
+        Some(Command::Config(settings)) => say(&yaml_serde::to_string(&EdgeConfig::resolve(settings)?)?),
+    }
+}
+
+impl EdgeConfig {
+    pub fn resolve(settings: EdgeSettings) -> Result<Self> {
+        let mut own = Own::default();
+        let mut config = Config::for_edge();
+        let mut server = settings.server;
+        if let Some(path) = server.config.take() {
+            let text = std::fs::read_to_string(&path)
+                .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+            let wrong =
+                || format!("{} is not a valid configuration (`selvedge edge config` prints one)", path.display());
+            let mut all: yaml_serde::Mapping = yaml_serde::from_str(&text).with_context(wrong)?;
+            let mut mine = yaml_serde::Mapping::new();
+            for field in ["center", "token", "name", "labels"] {
+                if let Some(value) = all.remove(field) {
+                    mine.insert(field.into(), value);
+                }
+            }
+            own = yaml_serde::from_value(mine.into()).with_context(wrong)?;
+            let file: Settings = yaml_serde::from_value(all.into()).with_context(wrong)?;
+            config.lay(file);
+        }
+        for (field, given) in
+            [(&mut own.center, settings.center), (&mut own.token, settings.token), (&mut own.name, settings.name)]
+        {
+            *field = given.filter(|text| !text.is_empty()).or(field.take());
+        }
+        for label in settings.labels.iter().filter(|label| !label.is_empty()) {
+            let Some((key, value)) = label.split_once('=') else {
+                bail!("{label:?} is no label: write it as in region=west");
+            };
+            own.labels.insert(key.to_owned(), value.to_owned());
+        }
+        let config = Config::resolve(server, config)?;
+        if config.store != StoreKind::Sqlite {
+            bail!("an edge keeps its data in a file of its own: --store {:?} is for centers", config.store);
+        }
+        Ok(Self { own, server: config })
+    }
+}
+
+fn serve(config: &EdgeConfig) -> Result<()> {
+    let server = &config.server;
+    center::log_as(&server.log)?;
+    // An edge is a small machine, and what takes long there is the disk.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.context("cannot start the runtime")?.block_on(async {
+        let store = center::sealed(server, center::open(server).await?).await?;
+        let agent = ::edge::Agent::new();
+        let options = server::Options { observers: vec![agent.observer()], ..center::options(server, &store)? };
+        let running = server::start(options).await?;
+        tokio::spawn(store.follow_key_file());
+        tracing::info!(address = %running.address, data = %server.data_dir.display(), "the API is ready");
+        center::until_told_to_stop().await?;
+        running.stop().await;
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("e.yaml");
+        std::fs::write(
+            &path,
+            "center: https://a\nname: florin\nlabels: {region: west, kind: store}\nlisten: 127.0.0.1:7000\n",
+        )
+        .unwrap();
+        let settings = |labels: &[&str]| EdgeSettings {
+            center: Some("https://b".into()),
+            labels: labels.iter().map(|label| (*label).to_owned()).collect(),
+            server: Settings { config: Some(path.clone()), ..Settings::default() },
+            ..EdgeSettings::default()
+        };
+        let config = EdgeConfig::resolve(settings(&["region=east"])).unwrap();
+        assert_eq!((config.own.center.as_deref(), config.own.name.as_deref()), (Some("https://b"), Some("florin")));
+        assert_eq!((config.own.labels["region"].as_str(), config.own.labels["kind"].as_str()), ("east", "store"));
+        assert_eq!(config.server.listen.port(), 7000);
+        assert!(config.server.data_dir.ends_with("edge"));
+        let printed = yaml_serde::to_string(&config).unwrap();
+        assert!(printed.contains("name: florin") && printed.contains("dataDir:"), "{printed}");
+        assert!(EdgeConfig::resolve(settings(&["region"])).is_err());
+        std::fs::write(&path, "nmae: florin\n").unwrap();
+        let error = format!("{:#}", EdgeConfig::resolve(settings(&[])).map(|_| ()).unwrap_err());
+        assert!(error.contains("e.yaml") && error.contains("nmae"), "{error}");
+    }
+}

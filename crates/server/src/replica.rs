@@ -1,0 +1,248 @@
+//! Objects that another server decides on: what it sent becomes an object of this one, in a commit of the caller's.
+//!
+//! Nobody is asked any more whether they may: admission was where the object was made. But an object here has a uid,
+//! a generation and a status of its own, holds its addresses, and goes as every object of this server goes.
+
+use std::sync::Arc;
+
+use api::{
+    catalogue::split_api_version,
+    selector::scan,
+    status::{Result, Status},
+    strategy,
+};
+use serde_json::Value;
+use store::{Commit, Compare, Op};
+
+use crate::{
+    Server, admission, clock,
+    internal::Internal,
+    kinds::{DEFINITIONS, Kind},
+    object::{self, Object},
+    verbs::{
+        create::metadata,
+        delete::{self, Options},
+        update, write,
+    },
+};
+
+/// Named in managedFields where somebody else is named too.
+const MANAGER: &str = "selvedge";
+
+/// One object's place in this server.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    pub server: &'a Arc<Server>,
+    pub cluster: &'a str,
+    /// `apps/deployments`.
+    pub collection: &'a str,
+    pub namespace: &'a str,
+    pub name: &'a str,
+}
+
+/// What a put does to what was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// It is so already.
+    Same,
+    Written,
+    /// What was there could not become this by any change that is allowed: it is another object of that name.
+    Replaced,
+}
+
+impl Place<'_> {
+    fn key(&self) -> String {
+        format!("{}/{}/{}", self.cluster, self.namespace, self.name)
+    }
+
+    pub fn get(&self) -> Option<Arc<Object>> {
+        self.server.cache.get(self.collection, &self.key())
+    }
+
+    /// Adds to the commit what makes `value` the object at this place, which is `old` now.
+    pub fn put(&self, mut value: Value, old: Option<&Object>, commit: &mut Commit) -> Result<Put> {
+        self.check(&value)?;
+        let kind = self.kind(&value, commit)?;
+        let before = old.map(Object::value);
+        let mut put = Put::Written;
+        match &kind {
+            Some(kind) if kind.custom.is_none() => {
+                put = self.prepare(kind, &mut value, before.as_ref(), commit)?;
+            }
+            other => self.prepare_custom(other.as_deref(), &mut value, before.as_ref())?,
+        }
+        if before.as_ref().is_some_and(|before| update::is_same(before, &value)) {
+            return Ok(Put::Same);
+        }
+        let stored = object::encode(&value);
+        let limit = self.server.limits.body;
+        if stored.len() > limit {
+            return Err(Status::too_large(format!("{} bytes are more than the {limit} that are kept", stored.len())));
+        }
+        let key = format!("{}/{}", self.collection, self.key());
+        commit.compares.push(Compare { key: key.clone(), modified: old.map_or(0, |old| old.revision) });
+        commit.ops.push(Op::Put { key, value: stored });
+        Ok(put)
+    }
+
+    /// Adds to the commit what deletes `old`: it goes at once, or is marked and goes when its grace period or its finalizers
+    /// let it. `value` is what it was, without the finalizers that hold it no longer. True if it is gone.
+    pub fn remove(&self, old: &Object, mut value: Value, commit: &mut Commit) -> Result<bool> {
+        let kind = self.kind(&value, commit)?;
+        let pending = match &kind {
+            Some(kind) => delete::mark(kind, &mut value, &Options::background()),
+            None => false,
+        };
+        let key = format!("{}/{}", self.collection, self.key());
+        commit.compares.push(Compare { key: key.clone(), modified: old.revision });
+        if pending {
+            commit.ops.push(Op::Put { key, value: object::encode(&value) });
+            return Ok(false);
+        }
+        commit.ops.push(Op::Delete { key });
+        if let Some(kind) = &kind {
+            let hand = Internal::new(self.server, self.cluster, MANAGER);
+            let released = admission::release(&hand.call(kind, self.namespace, self.name, ""), &old.value());
+            commit.ops.extend(released.ops);
+        }
+        Ok(true)
+    }
+
+    /// An object says of itself what its place says of it.
+    fn check(&self, value: &Value) -> Result<()> {
+        let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let (name, namespace) = (text("/metadata/name"), text("/metadata/namespace"));
+        if name != self.name || namespace != self.namespace {
+            return Err(Status::bad_request(format!("it calls itself {namespace}/{name}")));
+        }
+        let group = match split_api_version(text("/apiVersion")).0 {
+            "" => "core",
+            group => group,
+        };
+        if self.collection.split('/').next() != Some(group) {
+            return Err(Status::bad_request(format!("it says that it is of {:?}", text("/apiVersion"))));
+        }
+        let home = self.server.cache.get("core/namespaces", &format!("{}//{namespace}", self.cluster));
+        if !namespace.is_empty()
+            && home.is_some_and(|home| scan::raw_at(&home.json, &["metadata", "deletionTimestamp"]).is_some())
+        {
+            return Err(Status::bad_request(format!("the namespace {namespace} is being deleted here")));
+        }
+        Ok(())
+    }
+
+    /// The kind, unless its definition is there but not served yet.
+    fn kind(&self, value: &Value, commit: &Commit) -> Result<Option<Arc<Kind>>> {
+        let (group, version) = split_api_version(value["apiVersion"].as_str().unwrap_or_default());
+        let resource = self.collection.split_once('/').map(|(_, resource)| resource).unwrap_or_default();
+        if let Some(kind) = self.server.kinds.find(self.cluster, group, version, resource) {
+            let said = value["kind"].as_str().unwrap_or_default();
+            if said != kind.name() || kind.resource.namespaced == self.namespace.is_empty() {
+                return Err(Status::bad_request(format!("it is a {said} where a {} belongs", kind.name())));
+            }
+            return Ok(Some(kind));
+        }
+        let definition = format!("{}//{resource}.{group}", self.cluster);
+        let arrives = || {
+            commit.ops.iter().any(|op| matches!(op, Op::Put { key, .. } if key.strip_prefix(DEFINITIONS).and_then(|rest| rest.strip_prefix('/')) == Some(&definition)))
+        };
+        if self.server.cache.get(DEFINITIONS, &definition).is_some() || arrives() {
+            return Ok(None);
+        }
+        Err(Status::bad_request(format!(
+            "there is no {resource} in {} here: the edge is older than that kind, or its CustomResourceDefinition was \
+             not sent",
+            value["apiVersion"]
+        )))
+    }
+
+    fn prepare(&self, kind: &Arc<Kind>, value: &mut Value, old: Option<&Value>, commit: &mut Commit) -> Result<Put> {
+        let hand = Internal::new(self.server, self.cluster, MANAGER);
+        let call = hand.call(kind, self.namespace, self.name, "");
+        write::to_stored(kind, value)?;
+        let stored_kind = write::stored_kind(&call);
+        let now = clock::now();
+        let now = strategy::Now { rfc3339: &now };
+        let mut put = Put::Written;
+        let sent = value.clone();
+        if let Some(old) = old {
+            keep_identity(value, old);
+            if old["metadata"]["managedFields"].is_array() {
+                write::track(&call, Some(old), value);
+            }
+            strategy::prepare_update(&stored_kind.resource, "", value, old, now);
+            keep_status(value, old);
+            if kind.is_definition() {
+                api::crd::prepare(value, Some(old));
+            }
+            if write::validate_update(&stored_kind, "", value, old).is_err() {
+                (*value, put) = (sent.clone(), Put::Replaced);
+            }
+        }
+        if old.is_none() || put == Put::Replaced {
+            give_identity(value);
+            strategy::prepare_create(&stored_kind.resource, value, now);
+            if kind.is_definition() {
+                api::crd::prepare(value, None);
+            }
+            write::validate_create(&stored_kind, value)?;
+        }
+        let beside = match old {
+            Some(old) => admission::reallocate(&call, value, old)?,
+            None => admission::allocate(&call, value)?,
+        };
+        commit.compares.extend(beside.compares);
+        commit.ops.extend(beside.ops);
+        Ok(put)
+    }
+
+    fn prepare_custom(&self, kind: Option<&Kind>, value: &mut Value, old: Option<&Value>) -> Result<()> {
+        match old {
+            Some(old) => {
+                keep_identity(value, old);
+                if let Some(managed) = old["metadata"].get("managedFields") {
+                    metadata(value).insert("managedFields".into(), managed.clone());
+                }
+                keep_status(value, old);
+                strategy::prepare_update_custom(true, "", value, old);
+            }
+            None => {
+                give_identity(value);
+                strategy::prepare_create_custom(true, value);
+            }
+        }
+        match kind {
+            // What it was before does not count: the way from there to here was judged where it was made.
+            Some(kind) => write::validate_create(kind, value),
+            None => Ok(()),
+        }
+    }
+}
+
+fn give_identity(value: &mut Value) {
+    let metadata = metadata(value);
+    metadata.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
+    metadata.insert("creationTimestamp".into(), clock::now().into());
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "resourceVersion"] {
+        metadata.remove(field);
+    }
+}
+
+fn keep_identity(value: &mut Value, old: &Value) {
+    let metadata = metadata(value);
+    for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"] {
+        match old["metadata"].get(field) {
+            Some(had) => metadata.insert(field.into(), had.clone()),
+            None => metadata.remove(field),
+        };
+    }
+}
+
+/// Status is this server's own also of kinds that have no subresource for it.
+fn keep_status(value: &mut Value, old: &Value) {
+    let Some(object) = value.as_object_mut() else { return };
+    match old.get("status") {
+        Some(status) => object.insert("status".into(), status.clone()),
+        None => object.remove("status"),
+    };
+}
