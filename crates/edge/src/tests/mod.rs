@@ -17,7 +17,7 @@ use crate::{agent::Agent, apply, book::Book, held::Held, report::View};
 pub struct Edge {
     pub running: Running,
     pub agent: Arc<Agent>,
-    pub dir: tempfile::TempDir,
+    _dir: tempfile::TempDir,
     seq: std::cell::Cell<u64>,
 }
 
@@ -37,11 +37,12 @@ pub async fn edge(store: Arc<dyn Store>) -> Edge {
         audit: None,
         mounts: Vec::new(),
         observers: vec![agent.observer()],
+        owner: None,
     };
     let running = server::start(options).await.unwrap();
     agent.begin(&running.server).await.unwrap();
     agent.serve(&running.server);
-    Edge { running, agent, dir, seq: 0.into() }
+    Edge { running, agent, _dir: dir, seq: 0.into() }
 }
 
 impl Edge {

@@ -57,7 +57,7 @@ impl Connection {
     }
 
     /// On something that is connected already.
-    pub(super) async fn over<S>(io: S, authority: String, prefix: &str) -> Result<Self, Error>
+    pub async fn over<S>(io: S, authority: String, prefix: &str) -> Result<Self, Error>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
