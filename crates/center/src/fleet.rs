@@ -1,37 +1,282 @@
 //! The edges of a center, as one thing that a server is started with.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
-use server::{Mount, Server, cache};
+use api::status::{Result, Status};
+use link::{CloseReason, Message, Millis, admission::Admission};
+use server::{
+    Mount, Server,
+    cache::{self, Change, ChangeKind},
+    clock,
+    identity::User,
+};
+use store::Store;
+use types::EdgeId;
+
+use crate::{
+    edges::{Edge, Edges, Order},
+    history::{History, Opened},
+    refused::Told,
+    reports, session,
+    sets::Sets,
+    status,
+    target::{self, Target, may_ask_for},
+    ticks::Ticks,
+    view,
+};
+
+/// The group of all edges.
+pub const GROUP: &str = "system:edges";
+/// Sessions that begin in a second, and at once after a quiet while. More than that and the API would feel it.
+const PER_SECOND: u32 = 400;
+const BURST: u32 = 400;
+/// An edge that was connected when this center last ran has this long to come back before it is said to be offline.
+const RETURN: Duration = Duration::from_secs(60);
 
 /// Made before the server, as it observes the server's changes from the first on; started once the server serves.
-#[derive(Default)]
 pub struct Fleet {
-    server: OnceLock<Arc<Server>>,
+    store: Arc<dyn Store>,
+    /// Where several centers share the store: which one this is.
+    center: Option<String>,
+    opened: Mutex<Option<Opened>>,
+    running: OnceLock<Running>,
+    pub(crate) edges: Edges,
+    pub(crate) sets: Sets,
+    pub(crate) ticks: Ticks,
+    pub(crate) statuses: status::Queue,
+    pub(crate) told: Told,
+    admission: Mutex<Admission>,
+    clock: Instant,
+    started: i64,
+    /// The furthest revision that any edge was told of.
+    acked: AtomicU64,
+}
+
+struct Running {
+    server: Arc<Server>,
+    history: History,
 }
 
 impl Fleet {
-    pub fn new() -> Arc<Self> {
-        Arc::default()
+    /// Call it before anything is written to the store in this life of it: what edges have seen is compared with where the store was.
+    pub async fn open(store: Arc<dyn Store>, shared: bool) -> std::result::Result<Arc<Self>, store::Error> {
+        let opened = Opened::read(store.clone(), shared).await?;
+        Ok(Arc::new(Self {
+            store,
+            center: shared.then(|| format!("{:016x}", rand::random::<u64>())),
+            opened: Mutex::new(Some(opened)),
+            running: OnceLock::new(),
+            edges: Edges::default(),
+            sets: Sets::new(),
+            ticks: Ticks::default(),
+            statuses: status::Queue::default(),
+            told: Told::default(),
+            admission: Mutex::new(Admission::new(PER_SECOND, BURST)),
+            clock: Instant::now(),
+            started: clock::unix(),
+            acked: AtomicU64::new(0),
+        }))
     }
 
     /// What is served on the API's port besides the API: for [`server::Options::mounts`].
     pub fn mounts(self: &Arc<Self>) -> Vec<Arc<dyn Mount>> {
-        Vec::new()
+        vec![Arc::new(session::Sessions(self.clone())), Arc::new(view::View(self.clone()))]
     }
 
     /// For [`server::Options::observers`].
     pub fn observer(self: &Arc<Self>) -> cache::Observer {
-        Box::new(|_collection, _change| {})
+        let fleet = self.clone();
+        Box::new(move |collection, change| {
+            if collection == target::COLLECTION {
+                fleet.target_changed(change);
+            }
+            fleet.sets.observe(collection, change);
+        })
     }
 
-    /// Starts what runs in the background. Until then edges are told to come again.
-    pub fn start(self: &Arc<Self>, server: &Arc<Server>) {
-        let _ = self.server.set(server.clone());
+    /// Lets edges in. Until then they are told to come again.
+    pub async fn start(self: &Arc<Self>, server: &Arc<Server>) -> std::result::Result<(), store::Error> {
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(opened) = opened else { return Ok(()) };
+        let history = opened.record().await?;
+        let _ = self.running.set(Running { server: server.clone(), history });
+        let fleet = self.clone();
+        tokio::spawn(async move { fleet.ticks.run().await });
+        tokio::spawn(status::run(self.clone(), server.clone()));
+        tokio::spawn(self.clone().tidy());
+        // Whom other centers have, this one does not know.
+        if self.center.is_none() {
+            for edge in self.edges.list(None).iter().filter(|edge| edge.target().ready) {
+                self.statuses.push(&edge.id, RETURN);
+            }
+        }
+        Ok(())
     }
 
     /// The server, once there is one.
     pub fn server(&self) -> Option<&Arc<Server>> {
-        self.server.get()
+        self.running.get().map(|running| &running.server)
+    }
+
+    /// Which edge asks, if it may: it has an edge's certificate, and its SyncTarget is there. The first question of everything that is
+    /// served to edges alone.
+    pub fn edge_of(&self, user: &User) -> Result<EdgeId> {
+        self.known(user).map(|edge| edge.id.clone())
+    }
+
+    pub(crate) fn known(&self, user: &User) -> Result<Arc<Edge>> {
+        let refuse = |why: String| Status::new(403, "Forbidden", why);
+        let id = Some(user).filter(|user| user.is_in(GROUP)).and_then(|user| EdgeId::of_user(&user.name));
+        let id = id.ok_or_else(|| refuse(format!("only edges connect here, and {:?} is none", user.name)))?;
+        let edge = self.edges.get(&id).ok_or_else(|| {
+            refuse(format!(
+                "there is no SyncTarget {} in {}: the edge was revoked, or never joined",
+                id.name, id.workspace
+            ))
+        })?;
+        if edge.target().cut {
+            return Err(Status::unavailable("the link is cut").retry_after(5));
+        }
+        Ok(edge)
+    }
+
+    /// Says something to an edge, if it is connected and has room for it.
+    pub fn tell(&self, edge: &EdgeId, message: &Message) -> bool {
+        let session = self.edges.get(edge).and_then(|edge| edge.session()).filter(|live| live.facts().connected);
+        session.is_some_and(|live| live.sender.try_send(message).unwrap_or(false))
+    }
+
+    /// Whether an edge is connected, to this center.
+    pub fn is_connected(&self, edge: &EdgeId) -> bool {
+        let session = self.edges.get(edge).and_then(|edge| edge.session());
+        session.is_some_and(|live| live.facts().connected)
+    }
+
+    /// What an edge last reported of an object, by its key on the link.
+    pub async fn reported(&self, edge: &EdgeId, key: &str) -> std::result::Result<Option<link::Report>, store::Error> {
+        match self.edges.get(edge) {
+            Some(edge) => reports::get(&*self.store, &edge.target().uid, key).await,
+            None => Ok(None),
+        }
+    }
+
+    /// What an edge last reported of everything: so many, behind the key `after`.
+    pub async fn reports(
+        &self,
+        edge: &EdgeId,
+        after: &str,
+        limit: usize,
+    ) -> std::result::Result<Vec<link::Report>, store::Error> {
+        match self.edges.get(edge) {
+            Some(edge) => reports::list(&*self.store, &edge.target().uid, after, limit).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    pub(crate) fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    pub(crate) fn center(&self) -> Option<&str> {
+        self.center.as_deref()
+    }
+
+    pub(crate) fn history(&self) -> Option<&History> {
+        self.running.get().map(|running| &running.history)
+    }
+
+    /// The furthest that is known of the store.
+    pub(crate) fn newest(&self) -> u64 {
+        let seen = self.server().map_or(0, |server| server.cache.revision());
+        seen.max(self.acked.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn acked(&self, revision: u64) {
+        self.acked.fetch_max(revision, Ordering::AcqRel);
+    }
+
+    pub(crate) fn now(&self) -> Millis {
+        self.clock.elapsed().as_millis() as Millis
+    }
+
+    pub(crate) fn started_at(&self) -> i64 {
+        self.started
+    }
+
+    pub(crate) fn admit(&self) -> std::result::Result<(), Millis> {
+        let now = self.now();
+        self.admission.lock().unwrap_or_else(PoisonError::into_inner).admit(now)
+    }
+
+    fn target_changed(self: &Arc<Self>, change: &Change) {
+        let object = &change.object;
+        let id = EdgeId::new(object.cluster(), object.name());
+        let target = if change.kind == ChangeKind::Deleted { None } else { Target::read(&object.value()) };
+        let Some(target) = target else {
+            return self.gone(&id, change.kind == ChangeKind::Deleted);
+        };
+        let allowed = |target: &Target| target.workspace.clone().filter(|name| may_ask_for(&id.workspace, name));
+        let now = allowed(&target);
+        let (edge, before) = self.edges.set(id.clone(), target);
+        let old = before.as_deref().and_then(allowed);
+        self.sets.named(old.as_ref(), now.as_ref());
+        let (Some(before), target) = (before, edge.target()) else { return };
+        if target.workspace != before.workspace || target.cut != before.cut {
+            self.statuses.push(&id, Duration::ZERO);
+        }
+        let Some(live) = edge.session() else { return };
+        let order = if target.uid != before.uid {
+            Order::End(CloseReason::Revoked)
+        } else if target.cut {
+            Order::Cut
+        } else if old != now {
+            Order::End(CloseReason::Other)
+        } else if (target.confirm, target.adopt) != (before.confirm, before.adopt) {
+            Order::Attend
+        } else {
+            return;
+        };
+        live.order(order);
+    }
+
+    /// A SyncTarget is being deleted, or is gone.
+    fn gone(self: &Arc<Self>, id: &EdgeId, deleted: bool) {
+        let Some(edge) = self.edges.remove(id) else { return };
+        let target = edge.target();
+        let named = target.workspace.clone().filter(|name| may_ask_for(&id.workspace, name));
+        self.sets.named(named.as_ref(), None);
+        if let Some(live) = edge.session() {
+            live.order(Order::End(CloseReason::Revoked));
+        }
+        // While a store is loaded there is nobody to delete for: what is left over is found when the fleet starts.
+        if deleted && self.running.get().is_some() {
+            let fleet = self.clone();
+            tokio::spawn(async move { fleet.forget(&edge.target().uid).await });
+        }
+    }
+
+    async fn forget(&self, uid: &str) {
+        if let Err(error) = reports::forget(&*self.store, uid).await {
+            tracing::warn!(%error, uid, "reports of an edge that is gone stay in the store until the next start");
+        }
+    }
+
+    /// Deletes the reports of edges that went while nobody looked.
+    async fn tidy(self: Arc<Self>) {
+        let known = |uid: &str| self.edges.list(None).iter().any(|edge| *edge.target().uid == *uid);
+        match reports::owners(&*self.store).await {
+            Ok(owners) => {
+                for uid in owners.iter().filter(|uid| !known(uid)) {
+                    self.forget(uid).await;
+                }
+            }
+            Err(error) => tracing::warn!(%error, "reports could not be looked through"),
+        }
     }
 }

@@ -1,6 +1,22 @@
 //! What a center is besides an API server: the edges that are connected to it, what each of them should hold, and what
 //! they report. The server knows nothing of it: it is mounted on the server's port and observes its changes.
 
+mod conditions;
+mod edges;
 mod fleet;
+mod history;
+mod projection;
+mod refused;
+mod reports;
+mod session;
+mod set;
+mod sets;
+mod status;
+mod target;
+mod ticks;
+mod view;
 
-pub use fleet::Fleet;
+#[cfg(test)]
+mod tests;
+
+pub use fleet::{Fleet, GROUP};

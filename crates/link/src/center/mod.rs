@@ -19,6 +19,8 @@ pub enum Input {
     Received(Message),
     /// These keys of the desired set have other content, or none any more.
     Changed(Vec<Key>),
+    /// More changed than can be named: the edge is compared again.
+    Lost,
     /// The reports of this message are durable at this position.
     ReportsStored {
         seq: u64,
@@ -170,6 +172,7 @@ impl Session {
                 }
             }
             Input::Changed(_) => {}
+            Input::Lost => self.rewalk = true,
             Input::ReportsStored { seq, at } => out.push(Output::Send(Message::ReportAck { seq, at })),
             Input::ReportsFailed => self.close(CloseReason::Storage, Some(5_000), &mut out),
             Input::Tick => self.tick(now, desired, &mut out),
@@ -190,6 +193,11 @@ impl Session {
             self.liveness.sent(now);
         }
         out
+    }
+
+    /// How many keys wait to be sent, and how many were sent and are not acked. More may be behind them.
+    pub fn behind(&self) -> (usize, usize) {
+        (self.puts.len() + self.deletes.len(), self.in_flight.iter().map(|batch| batch.keys.len()).sum())
     }
 
     /// Bytes that this session holds, roughly.

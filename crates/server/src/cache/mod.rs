@@ -32,6 +32,9 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// Objects are loaded in pages of this many.
 const PAGE: usize = 5000;
 
+/// What keys begin with that are no objects: whoever else keeps something in the store reads it there. The cache passes them over.
+pub const NO_OBJECT: &str = "~";
+
 /// Sees every change, in order, before anybody is told of its revision. Must be quick.
 pub type Observer = Box<dyn Fn(&str, &Arc<Change>) + Send + Sync>;
 
@@ -75,7 +78,8 @@ impl Cache {
         if revision == 0 {
             return Ok(());
         }
-        let mut range = Range::all();
+        // Behind that, and behind every object's key, lies what is none.
+        let mut range = Range { start: String::new(), end: NO_OBJECT.to_owned() };
         loop {
             let page = self.store.range(range.clone(), PAGE, Some(revision)).await?;
             let next = page.entries.last().map(|e| format!("{}\0", e.key));
@@ -150,7 +154,8 @@ impl Cache {
     }
 
     fn apply(&self, batch: &Batch) {
-        let mut rest = batch.events.as_slice();
+        let objects = batch.events.partition_point(|event| event.key() < NO_OBJECT);
+        let mut rest = &batch.events[..objects];
         while let Some(first) = rest.first() {
             let name = split(first.key()).0;
             let end = rest.iter().position(|e| split(e.key()).0 != name).unwrap_or(rest.len());
@@ -225,5 +230,28 @@ impl Change {
             }
             Event::Delete { revision, .. } => items.remove(local).map(|old| Self::delete(old, *revision)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::{Commit, MemoryStore, Op};
+
+    #[tokio::test]
+    async fn what_is_no_object_is_passed_over_but_moves_the_revision() {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+        let put = |key: &str| Op::Put { key: key.to_owned(), value: bytes::Bytes::from_static(b"\xff not JSON") };
+        let object =
+            Op::Put { key: "core/pods/root/a/b".into(), value: object::encode(&serde_json::json!({"kind": "Pod"})) };
+        store.commit(Commit { compares: vec![], ops: vec![put("~reports/a/b"), object.clone()] }).await.unwrap();
+        let cache = Cache::load(store.clone(), Vec::new()).await.unwrap();
+        assert_eq!(cache.names(), ["core/pods".into()]);
+        store.commit(Commit { compares: vec![], ops: vec![put("~reports/a/c"), object] }).await.unwrap();
+        let outcome = store.commit(Commit { compares: vec![], ops: vec![put("~reports/a/d")] }).await.unwrap();
+        assert_eq!(outcome, store::Outcome::Committed(3));
+        tokio::time::timeout(Duration::from_secs(5), cache.wait_for(3)).await.unwrap();
+        assert_eq!(cache.names(), ["core/pods".into()]);
+        assert_eq!(cache.get("core/pods", "root/a/b").unwrap().revision, 2);
     }
 }

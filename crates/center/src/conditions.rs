@@ -1,0 +1,256 @@
+//! What a SyncTarget's status says of its edge. Pure.
+
+use serde_json::{Value, json};
+use types::{EdgeId, names};
+
+use crate::edges::Facts;
+
+/// So many refused objects are named, each in so many characters.
+const NAMED: usize = 5;
+const LONG: usize = 240;
+
+/// What is to be said.
+pub struct Said<'a> {
+    pub edge: &'a EdgeId,
+    pub link: Link<'a>,
+    /// Whose objects the edge shall hold, and whether the SyncTarget may ask for them.
+    pub workspace: Option<(&'a str, bool)>,
+    pub cut: bool,
+    /// Where several centers share a store: this one.
+    pub center: Option<&'a str>,
+}
+
+pub enum Link<'a> {
+    Up {
+        heard: &'a str,
+        facts: &'a Facts,
+    },
+    /// Since when, and when the edge was last heard.
+    Down {
+        since: &'a str,
+        heard: Option<&'a str>,
+    },
+}
+
+/// Brings a SyncTarget's status up to date. False if it says all that already.
+pub fn write(value: &mut Value, said: &Said<'_>, now: &str) -> bool {
+    let before = value.get("status").cloned().unwrap_or_default();
+    // Another center has the edge by now: what this one lost does not matter.
+    let has_it = before["center"].as_str();
+    if matches!(said.link, Link::Down { .. }) && said.center.is_some() && has_it.is_some() && has_it != said.center {
+        return false;
+    }
+    let conditions = before["conditions"].as_array().cloned().unwrap_or_default();
+    let mut new = conditions.clone();
+    let at = match said.link {
+        Link::Up { .. } => now,
+        Link::Down { since, .. } => since,
+    };
+    for (kind, status, reason, message) in wanted(said, &conditions) {
+        set(&mut new, kind, status, reason, &message, at);
+    }
+    let mut status = before.clone();
+    if !status.is_object() {
+        status = json!({});
+    }
+    status["conditions"] = new.into();
+    if let (Link::Up { .. }, Some(center)) = (&said.link, said.center) {
+        status["center"] = center.into();
+    }
+    if status == before {
+        return false;
+    }
+    match said.link {
+        Link::Up { heard, .. } | Link::Down { heard: Some(heard), .. } => {
+            status["lastSyncerHeartbeatTime"] = heard.into()
+        }
+        Link::Down { .. } => {}
+    }
+    value["status"] = status;
+    true
+}
+
+type Wanted = (&'static str, bool, &'static str, String);
+
+fn wanted(said: &Said<'_>, before: &[Value]) -> Vec<Wanted> {
+    let (name, cut) = (&said.edge.name, said.cut);
+    let facts = match said.link {
+        Link::Up { facts, .. } => facts,
+        Link::Down { since, heard, .. } => {
+            let (reason, why) =
+                if cut { ("LinkCut", "its link was cut here") } else { ("Offline", "it is not connected") };
+            let last = heard.map(|heard| format!("; last heard {heard}")).unwrap_or_default();
+            let message = format!("since {since} {why}{last}");
+            return vec![
+                ("Ready", false, reason, message.clone()),
+                ("HeartbeatHealthy", false, "NoHeartbeat", message),
+            ];
+        }
+    };
+    let mut all = vec![ready(said, facts), ("HeartbeatHealthy", true, "Heartbeat", String::new())];
+    let mut trouble = |kind, settled, there: Option<(&'static str, String)>| match there {
+        Some((reason, message)) => all.push((kind, true, reason, message)),
+        // What was never there need not be said to be gone.
+        None if settled && before.iter().any(|c| c["type"] == kind && c["status"] != "False") => {
+            all.push((kind, false, "Settled", String::new()));
+        }
+        None => {}
+    };
+    let annotate = |what: String| format!("kubectl annotate synctarget {name} --overwrite {what}");
+    let rolled_back = facts.rolled_back.map(|seen| {
+        let command = annotate(format!("{}=yes", names::ADOPT));
+        let message = format!(
+            "the edge has seen revision {} of a history that this center does not have: it was restored from a backup, or is another \
+             center. The edge keeps what it has. To make it follow this center: {command}",
+            seen.revision
+        );
+        ("OtherHistory", message)
+    });
+    trouble("RolledBack", true, rolled_back);
+    let held = facts.held.map(|(pending, of)| {
+        let command = annotate(format!("{}={pending}", names::CONFIRM_DELETION));
+        ("TooMany", format!("{pending} of {of} objects would be deleted at the edge. If that is meant: {command}"))
+    });
+    trouble("DeletionHeld", facts.is_settled(), held);
+    trouble("Stalled", true, facts.stalled.as_ref().map(|why| ("CannotWrite", short(why))));
+    let refused = (facts.refused_count() > 0).then(|| ("Refused", refused(facts)));
+    trouble("ObjectsRefused", facts.is_settled(), refused);
+    all
+}
+
+fn ready(said: &Said<'_>, facts: &Facts) -> Wanted {
+    if facts.rolled_back.is_some() {
+        return ("Ready", false, "RolledBack", "it keeps what it has: see the condition RolledBack".to_owned());
+    }
+    if let Some(why) = &facts.stalled {
+        return ("Ready", false, "Stalled", short(why));
+    }
+    match said.workspace {
+        Some((workspace, true)) => ("Ready", true, "Connected", format!("it holds the objects of {workspace}")),
+        Some((workspace, false)) => {
+            let home = &said.edge.workspace;
+            let message = format!(
+                "{} names {workspace}, but a SyncTarget in {home} can only have objects of {home} and of workspaces inside it",
+                names::WORKSPACE
+            );
+            ("Ready", false, "WorkspaceNotAllowed", message)
+        }
+        None => {
+            let (name, annotation) = (&said.edge.name, names::WORKSPACE);
+            let message = format!(
+                "nothing is meant for it yet; give it a workspace's objects: kubectl annotate synctarget {name} {annotation}=<workspace>"
+            );
+            ("Ready", true, "Connected", message)
+        }
+    }
+}
+
+fn refused(facts: &Facts) -> String {
+    let count = facts.refused_count();
+    let named: Vec<String> =
+        facts.refused.iter().take(NAMED).map(|(key, why)| short(&format!("{key}: {why}"))).collect();
+    let more = count.saturating_sub(named.len() as u64);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("the edge could not take {count}: {}{more}", named.join("; "))
+}
+
+fn short(text: &str) -> String {
+    match text.char_indices().nth(LONG) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+fn set(all: &mut Vec<Value>, kind: &str, status: bool, reason: &str, message: &str, at: &str) {
+    let status = if status { "True" } else { "False" };
+    let mut new =
+        json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": at});
+    match all.iter_mut().find(|c| c["type"] == kind) {
+        Some(old) => {
+            if old["status"] == status {
+                new["lastTransitionTime"] = old["lastTransitionTime"].take();
+            }
+            *old = new;
+        }
+        None => all.push(new),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::condition;
+    use link::Position;
+
+    fn edge() -> EdgeId {
+        EdgeId::new("root", "florin")
+    }
+
+    fn up<'a>(edge: &'a EdgeId, facts: &'a Facts) -> Said<'a> {
+        let link = Link::Up { heard: "t1", facts };
+        Said { edge, link, workspace: Some(("root:shop", true)), cut: false, center: Some("one") }
+    }
+
+    fn down(edge: &EdgeId) -> Said<'_> {
+        let link = Link::Down { since: "t5", heard: Some("t4") };
+        Said { edge, link, workspace: Some(("root:shop", true)), cut: false, center: Some("one") }
+    }
+
+    fn text<'a>(value: &'a Value, kind: &str, field: &str) -> &'a str {
+        condition(value, kind).map_or("", |c| c[field].as_str().unwrap_or_default())
+    }
+
+    #[test]
+    fn coming_and_going_is_written_once() {
+        let (edge, facts) = (edge(), Facts { connected: true, ..Facts::default() });
+        let mut value = json!({"metadata": {"name": "florin"}});
+        assert!(write(&mut value, &up(&edge, &facts), "t1"));
+        assert_eq!(text(&value, "Ready", "status"), "True");
+        assert_eq!(value["status"]["lastSyncerHeartbeatTime"], "t1");
+        assert!(!write(&mut value, &up(&edge, &facts), "t2"), "heartbeats cost nothing");
+        let mut elsewhere = value.clone();
+        elsewhere["status"]["center"] = "two".into();
+        assert!(!write(&mut elsewhere, &down(&edge), "t6"), "another center has it");
+        assert!(write(&mut value, &down(&edge), "t6"));
+        assert_eq!(text(&value, "Ready", "status"), "False");
+        assert_eq!(text(&value, "Ready", "lastTransitionTime"), "t5", "since it went, not since that was written");
+        assert_eq!(text(&value, "HeartbeatHealthy", "message"), "since t5 it is not connected; last heard t4");
+        assert!(condition(&value, "DeletionHeld").is_none());
+    }
+
+    #[test]
+    fn troubles_come_with_what_to_do_and_go_when_settled() {
+        let edge = edge();
+        let mut value = json!({});
+        let mut facts = Facts { connected: true, held: Some((12, 20)), ..Facts::default() };
+        facts.rolled_back = Some(Position { incarnation: 1, revision: 42 });
+        for n in 0..70 {
+            facts.refuse(format!("core/configmaps/default/{n:02}").into(), "too strange".repeat(100));
+        }
+        assert!(write(&mut value, &up(&edge, &facts), "t1"));
+        assert_eq!(text(&value, "Ready", "status"), "False");
+        let message = text(&value, "DeletionHeld", "message");
+        assert!(message.contains("12 of 20"), "{message}");
+        assert!(
+            message.ends_with("kubectl annotate synctarget florin --overwrite edge.selvedge.dev/confirm-deletion=12")
+        );
+        assert!(text(&value, "RolledBack", "message").ends_with("florin --overwrite edge.selvedge.dev/adopt=yes"));
+        let message = text(&value, "ObjectsRefused", "message");
+        assert!(
+            message.starts_with("the edge could not take 70: core/configmaps/default/00: too strange"),
+            "{message}"
+        );
+        assert!(message.ends_with(" and 65 more") && message.len() < 2000, "{message}");
+
+        // It connects anew: what was wrong is not known to be right yet.
+        let mut facts = Facts { connected: true, ..Facts::default() };
+        assert!(write(&mut value, &up(&edge, &facts), "t2"));
+        assert_eq!(text(&value, "DeletionHeld", "status"), "True");
+        assert_eq!(text(&value, "RolledBack", "status"), "False");
+        facts.in_sync = true;
+        assert!(write(&mut value, &up(&edge, &facts), "t3"));
+        assert_eq!(text(&value, "DeletionHeld", "status"), "False");
+        assert_eq!(text(&value, "ObjectsRefused", "lastTransitionTime"), "t3");
+        assert!(!write(&mut value, &up(&edge, &facts), "t4"));
+    }
+}

@@ -1,0 +1,213 @@
+//! What of a workspace goes to edges, and in which form. Pure.
+//!
+//! Until placements say otherwise that is every object, without what belongs to a server itself: what it made for its own sake, what
+//! its controllers derive from other objects, and who it is.
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+use types::{ObjectKey, names};
+
+/// Every server has these namespaces, and what is in them is its own. `default` holds users' objects, so only the
+/// Namespace itself stays.
+const OWN_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
+
+/// Groups of which nothing travels: they arrange the center, or a server's own affairs.
+const OWN_GROUPS: [&str; 13] = [
+    "apis.kcp.io",
+    "tenancy.kcp.io",
+    "workload.kcp.io",
+    "scheduling.kcp.io",
+    "edge.kcp.io",
+    "edge.selvedge.dev",
+    "apiregistration.k8s.io",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "identity.selvedge.dev",
+];
+
+/// Collections of which nothing travels: nodes and what is theirs, what happened, what is counted or given out locally.
+const OWN_COLLECTIONS: [&str; 11] = [
+    "core/nodes",
+    "core/events",
+    "core/endpoints",
+    "core/bindings",
+    "storage.k8s.io/csinodes",
+    "storage.k8s.io/volumeattachments",
+    "storage.k8s.io/csistoragecapacities",
+    "resource.k8s.io/resourceslices",
+    "networking.k8s.io/ipaddresses",
+    "internal.apiserver.k8s.io/storageversions",
+    "storagemigration.k8s.io/storageversionmigrations",
+];
+
+/// What controllers on the edge make again from an owner that travels.
+const DERIVED: [&str; 4] = ["core/pods", "apps/replicasets", "apps/controllerrevisions", "batch/jobs"];
+
+/// Metadata that each server says for itself. Finalizers are settled where the object was made: nobody at the edge would.
+const OWN_METADATA: [&str; 10] = [
+    "uid",
+    "resourceVersion",
+    "ownerReferences",
+    "managedFields",
+    "selfLink",
+    "creationTimestamp",
+    "generation",
+    "generateName",
+    "finalizers",
+    "deletionGracePeriodSeconds",
+];
+
+/// Whether such objects can be meant for edges at all; if not, they need not be looked at.
+pub fn may_belong(key: &ObjectKey<'_>) -> bool {
+    let group = key.collection.split('/').next().unwrap_or_default();
+    let own_name = match key.collection {
+        "core/namespaces" => key.name == "default" || OWN_NAMESPACES.contains(&key.name),
+        "core/configmaps" => key.name == "kube-root-ca.crt",
+        "core/serviceaccounts" => key.name == "default",
+        "core/services" => (key.namespace, key.name) == ("default", "kubernetes"),
+        "networking.k8s.io/servicecidrs" => key.name == "kubernetes",
+        "scheduling.k8s.io/priorityclasses" => matches!(key.name, "system-cluster-critical" | "system-node-critical"),
+        _ => false,
+    };
+    !own_name
+        && !OWN_NAMESPACES.contains(&key.namespace)
+        && !OWN_GROUPS.contains(&group)
+        && !OWN_COLLECTIONS.contains(&key.collection)
+        // No kind is called that; it is how servers name what they keep beside the objects.
+        && !key.collection.contains("/_")
+}
+
+/// The object as an edge shall hold it, as canonical JSON: equal objects have equal bytes. `None` if it is not for edges.
+pub fn project(key: &ObjectKey<'_>, mut value: Value, workspace: &str) -> Option<Bytes> {
+    if !may_belong(key) {
+        return None;
+    }
+    let object = value.as_object_mut()?;
+    let metadata = object.get_mut("metadata")?.as_object_mut()?;
+    if metadata.contains_key("deletionTimestamp") {
+        return None;
+    }
+    let label = |name: &str| metadata.get("labels").and_then(|labels| labels.get(name));
+    if label("kubernetes.io/bootstrapping").is_some() {
+        return None;
+    }
+    if DERIVED.contains(&key.collection) && has_controller(metadata) {
+        return None;
+    }
+    let secret = object.get("type").and_then(Value::as_str).unwrap_or_default();
+    if key.collection == "core/secrets"
+        && matches!(secret, "bootstrap.kubernetes.io/token" | "kubernetes.io/service-account-token")
+    {
+        return None;
+    }
+    object.remove("status");
+    let metadata = object.get_mut("metadata")?.as_object_mut()?;
+    for field in OWN_METADATA {
+        metadata.remove(field);
+    }
+    for field in ["labels", "annotations"] {
+        if let Some(Value::Object(all)) = metadata.get_mut(field) {
+            all.retain(|name, _| travels(name));
+        }
+    }
+    set(metadata, "labels", names::PROJECTED, "yes");
+    set(metadata, "annotations", names::SOURCE, workspace);
+    serde_json::to_vec(&value).ok().map(Bytes::from)
+}
+
+fn has_controller(metadata: &Map<String, Value>) -> bool {
+    let owners = metadata.get("ownerReferences").and_then(Value::as_array);
+    owners.is_some_and(|owners| owners.iter().any(|owner| owner["controller"] == true))
+}
+
+/// What workspaces write on objects for themselves stays; what is said about edges goes along.
+fn travels(name: &str) -> bool {
+    let domain = name.split_once('/').map_or("", |(domain, _)| domain);
+    domain == "edge.kcp.io" || !(domain == "kcp.io" || domain.ends_with(".kcp.io"))
+}
+
+fn set(metadata: &mut Map<String, Value>, field: &str, name: &str, value: &str) {
+    let entry = metadata.entry(field).or_insert_with(|| Value::Object(Map::new()));
+    if !entry.is_object() {
+        *entry = Value::Object(Map::new());
+    }
+    entry[name] = value.into();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn projected(key: &str, value: Value) -> Option<Value> {
+        let bytes = project(&ObjectKey::parse(key).unwrap(), value, "root:shop")?;
+        Some(serde_json::from_slice(&bytes).unwrap())
+    }
+
+    #[test]
+    fn what_a_server_says_for_itself_stays() {
+        let value = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}, "status": {"x": 1},
+            "metadata": {"name": "a", "namespace": "default", "uid": "u", "resourceVersion": "7", "generation": 2,
+                "creationTimestamp": "t", "managedFields": [], "ownerReferences": [{"controller": true}], "selfLink": "/x",
+                "finalizers": ["a/b"], "labels": {"app": "web", "kcp.io/x": "1", "tenancy.kcp.io/y": "2", "edge.kcp.io/z": "3"},
+                "annotations": {"note": "n", "internal.kcp.io/x": "1"}}});
+        let want = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"},
+            "metadata": {"name": "a", "namespace": "default",
+                "labels": {"app": "web", "edge.kcp.io/z": "3", "edge.kcp.io/projected": "yes"},
+                "annotations": {"note": "n", "edge.selvedge.dev/source": "root:shop"}}});
+        assert_eq!(projected("core/configmaps/default/a", value), Some(want));
+    }
+
+    #[test]
+    fn what_belongs_to_a_server_stays() {
+        let owned = json!({"metadata": {"ownerReferences": [{"controller": true}]}});
+        let free = json!({"metadata": {}});
+        let typed = |t: &str| json!({"metadata": {}, "type": t});
+        let labelled = json!({"metadata": {"labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}}});
+        let leaving = json!({"metadata": {"deletionTimestamp": "t"}});
+        for (key, value, travels) in [
+            ("core/configmaps/default/a", &free, true),
+            ("core/configmaps/default/kube-root-ca.crt", &free, false),
+            ("core/configmaps/kube-system/a", &free, false),
+            ("core/configmaps/default/a", &leaving, false),
+            ("core/namespaces//shop", &free, true),
+            ("core/namespaces//default", &free, false),
+            ("core/namespaces//kube-system", &free, false),
+            ("core/serviceaccounts/default/default", &free, false),
+            ("core/serviceaccounts/default/web", &free, true),
+            ("core/services/default/kubernetes", &free, false),
+            ("core/services/shop/kubernetes", &free, true),
+            ("core/pods/default/a", &free, true),
+            ("core/pods/default/a", &owned, false),
+            ("apps/replicasets/default/a", &owned, false),
+            ("apps/deployments/default/a", &owned, true),
+            ("batch/jobs/default/a", &owned, false),
+            ("batch/cronjobs/default/a", &free, true),
+            ("core/secrets/default/a", &typed("Opaque"), true),
+            ("core/secrets/default/a", &typed("kubernetes.io/service-account-token"), false),
+            ("core/secrets/default/a", &typed("bootstrap.kubernetes.io/token"), false),
+            ("rbac.authorization.k8s.io/clusterroles//edit", &labelled, false),
+            ("rbac.authorization.k8s.io/clusterroles//mine", &free, true),
+            ("apiextensions.k8s.io/customresourcedefinitions//a.b", &free, true),
+            ("example.com/widgets/default/a", &free, true),
+            ("core/nodes//a", &free, false),
+            ("core/events/default/a", &free, false),
+            ("coordination.k8s.io/leases/default/a", &free, false),
+            ("discovery.k8s.io/endpointslices/default/a", &free, false),
+            ("tenancy.kcp.io/workspaces//a", &free, false),
+            ("workload.kcp.io/synctargets//a", &free, false),
+            ("identity.selvedge.dev/_files//a", &free, false),
+        ] {
+            assert_eq!(projected(key, value.clone()).is_some(), travels, "{key} {value}");
+        }
+        for broken in [json!(null), json!([]), json!({}), json!({"metadata": 1})] {
+            assert_eq!(projected("core/configmaps/default/a", broken), None);
+        }
+        assert!(projected("core/configmaps/default/a", json!({"metadata": {"labels": 1}})).is_some());
+    }
+}

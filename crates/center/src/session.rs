@@ -1,0 +1,377 @@
+//! One connection of an edge: a task that passes what happens to the link's state machine and carries out what that says.
+
+use std::{
+    collections::VecDeque,
+    future::{Future, poll_fn},
+    sync::{Arc, atomic::Ordering::Relaxed},
+    task::Poll,
+    time::Duration,
+};
+
+use api::status::{Result, Status as Refusal};
+use futures::future::BoxFuture;
+use http::Response;
+use link::{
+    CenterInput as Input, CenterOutput as Output, CenterStatus as Status, CloseReason, Message, Position, Report,
+    Session,
+    transport::{self, Gone, Line, LineSender, paths},
+};
+use server::{Mount, Mounted, Server, body::Body, clock};
+use types::names;
+
+use crate::{
+    Fleet,
+    edges::{Edge, Live, Order},
+    history::History,
+    reports,
+    set::{Set, Since},
+    status,
+    target::may_ask_for,
+};
+
+/// So many messages wait for a connection that takes no more; then nothing is read from it either.
+const WAITING: usize = 64;
+/// A desired set that is being put together is waited for this long.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// An edge that comes back within this time was not away.
+const GRACE: Duration = Duration::from_secs(1);
+
+pub struct Sessions(pub Arc<Fleet>);
+
+impl Mount for Sessions {
+    fn takes(&self, _cluster: &str, path: &str) -> bool {
+        path == paths::SESSION
+    }
+
+    fn serve(&self, server: Arc<Server>, asked: Mounted) -> BoxFuture<'static, Result<Response<Body>>> {
+        let fleet = self.0.clone();
+        Box::pin(async move {
+            if fleet.history().is_none() {
+                return Err(Refusal::unavailable("the center is starting").retry_after(1));
+            }
+            let edge = fleet.known(&asked.user)?;
+            let response = match transport::accept(asked.request) {
+                Ok((response, line)) => {
+                    tokio::spawn(run(fleet, server, edge, line));
+                    response
+                }
+                Err(refusal) => refusal,
+            };
+            Ok(response.map(Body::Other))
+        })
+    }
+}
+
+/// From the first message to the last.
+pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, line: Line) {
+    if let Err(after) = fleet.admit() {
+        let _ = line.send(Message::Close { reason: CloseReason::Busy, retry_after: Some(after) }).await;
+        return;
+    }
+    let Some(history) = fleet.history() else { return };
+    // Another center may have told the edge of what this one has not heard yet.
+    if server.has_shared_store() && server.catch_up().await.is_err() {
+        return;
+    }
+    let live = Arc::new(Live::new(rand::random(), clock::unix(), line.sender()));
+    let target = edge.target();
+    let workspace = target.workspace.as_ref().filter(|name| may_ask_for(&edge.id.workspace, name)).cloned();
+    let set = fleet.sets.of(&server, workspace.as_ref());
+    let _ = tokio::time::timeout(PATIENCE, set.wait()).await;
+    edge.begin(live.clone());
+    // Whoever changes the SyncTarget tells the session from now on. What was said before is found here.
+    let current = fleet.edges.get(&edge.id).filter(|known| Arc::ptr_eq(known, &edge)).map(|edge| edge.target());
+    if current.is_none_or(|now| (&now.uid, &now.workspace, now.cut) != (&target.uid, &target.workspace, false)) {
+        edge.end(&live, clock::unix());
+        return;
+    }
+    let driver = Driver {
+        session: Session::new(live.id, fleet.now()),
+        fleet: &fleet,
+        server: &server,
+        history,
+        edge: &edge,
+        live: &live,
+        set: &set,
+        workspace: workspace.as_deref().unwrap_or_default(),
+        uid: &target.uid,
+        cursor: 0,
+        greeted: false,
+        confirmed: None,
+        adopted: false,
+        waiting: VecDeque::new(),
+        sending: None,
+        over: false,
+    };
+    driver.drive(line).await;
+    live.sender.end();
+    let connected = live.facts().connected;
+    // A center that stops has not lost its edges.
+    if edge.end(&live, clock::unix()) && connected && !*server.shutdown.borrow() {
+        fleet.statuses.push(&edge.id, GRACE);
+    }
+}
+
+struct Driver<'a> {
+    session: Session,
+    fleet: &'a Fleet,
+    server: &'a Arc<Server>,
+    history: &'a History,
+    edge: &'a Arc<Edge>,
+    live: &'a Arc<Live>,
+    set: &'a Set,
+    workspace: &'a str,
+    uid: &'a str,
+    /// How many changes of the set the session was told of.
+    cursor: u64,
+    greeted: bool,
+    confirmed: Option<u64>,
+    adopted: bool,
+    /// What the connection had no room for.
+    waiting: VecDeque<Message>,
+    sending: Option<BoxFuture<'static, std::result::Result<(), Gone>>>,
+    over: bool,
+}
+
+enum Event {
+    Orders,
+    Sent(bool),
+    Message(Option<Message>),
+    Changed,
+    Tick,
+    Stop,
+}
+
+impl Driver<'_> {
+    async fn drive(mut self, mut line: Line) {
+        let mut changes = self.set.follow();
+        let mut ticks = self.fleet.ticks.of(self.live.id);
+        let mut shutdown = self.server.shutdown.clone();
+        while !self.over {
+            let event = {
+                let reading = self.waiting.len() < WAITING;
+                let sending = &mut self.sending;
+                tokio::select! {
+                    biased;
+                    () = self.live.wake.notified() => Event::Orders,
+                    _ = shutdown.wait_for(|down| *down) => Event::Stop,
+                    sent = poll_fn(|cx| match sending {
+                        Some(sending) => Pin::new(sending).poll(cx),
+                        None => Poll::Pending,
+                    }) => Event::Sent(sent.is_ok()),
+                    message = line.next(), if reading => Event::Message(message.and_then(std::result::Result::ok)),
+                    _ = changes.changed() => Event::Changed,
+                    _ = ticks.changed() => Event::Tick,
+                }
+            };
+            match event {
+                Event::Orders => {
+                    for order in self.live.take_orders() {
+                        match order {
+                            Order::Cut => return,
+                            Order::End(reason) => self.handle(Input::End(reason)).await,
+                            Order::Attend => {}
+                        }
+                    }
+                }
+                Event::Stop => self.handle(Input::End(CloseReason::Other)).await,
+                Event::Sent(false) | Event::Message(None) => return,
+                Event::Sent(true) => self.sent().await,
+                Event::Message(Some(message)) => {
+                    self.live.heard.store(clock::unix().max(0) as u64, Relaxed);
+                    self.handle(Input::Received(message)).await;
+                }
+                Event::Changed => self.changed().await,
+                Event::Tick => self.handle(Input::Tick).await,
+            }
+            self.attend().await;
+        }
+        // The last word is a Close: it may take a moment, not longer.
+        let last = async {
+            if let Some(sending) = self.sending.take() {
+                sending.await?;
+            }
+            for message in self.waiting.drain(..) {
+                line.send(message).await?;
+            }
+            Ok::<(), Gone>(())
+        };
+        let _ = tokio::time::timeout(GRACE, last).await;
+    }
+
+    async fn changed(&mut self) {
+        if !self.greeted {
+            return;
+        }
+        let (since, head) = {
+            let view = self.set.view(self.history, 0);
+            (view.since(self.cursor), view.head())
+        };
+        self.cursor = head;
+        match since {
+            Since::Keys(keys) if keys.is_empty() => {}
+            Since::Keys(keys) => self.handle(Input::Changed(keys)).await,
+            Since::Lost => self.handle(Input::Lost).await,
+        }
+    }
+
+    async fn handle(&mut self, input: Input) {
+        let mut inputs = VecDeque::from([input]);
+        while let Some(input) = inputs.pop_front() {
+            let now = self.fleet.now();
+            let outputs = {
+                let view = self.set.view(self.history, self.fleet.newest());
+                if !self.greeted && matches!(input, Input::Received(Message::Hello(_))) {
+                    // The digest that is compared is of this very state.
+                    (self.greeted, self.cursor) = (true, view.head());
+                }
+                self.session.handle(now, input, &view)
+            };
+            let (waiting, in_flight) = self.session.behind();
+            self.live.waiting.store(waiting as u64, Relaxed);
+            self.live.in_flight.store(in_flight as u64, Relaxed);
+            for output in outputs {
+                if let Some(input) = self.carry_out(output).await {
+                    inputs.push_back(input);
+                }
+            }
+        }
+    }
+
+    async fn carry_out(&mut self, output: Output) -> Option<Input> {
+        match output {
+            Output::Send(message) => return self.send(message),
+            Output::StoreReports { seq, reports } => {
+                let stored = store(self.fleet, self.edge, self.live, self.uid, &reports).await;
+                let position = |revision| Position { incarnation: self.history.current(), revision };
+                return Some(match stored.map(position) {
+                    Some(at) => Input::ReportsStored { seq, at },
+                    None => Input::ReportsFailed,
+                });
+            }
+            Output::ReportFloor(floor) => {
+                let _turn = self.edge.writing.lock().await;
+                if let Err(error) = reports::void_below(self.fleet.store(), self.uid, floor).await {
+                    tracing::warn!(%error, edge = %self.edge.id, "old reports of an edge could not be deleted");
+                    return Some(Input::ReportsFailed);
+                }
+            }
+            Output::Applied { .. } => {}
+            Output::Failed { key, reason } => {
+                self.fleet.told.tell(self.server, self.workspace, &self.edge.id, &key, &reason);
+                self.live.facts().refuse(key, reason);
+                self.fleet.statuses.push(&self.edge.id, GRACE);
+            }
+            Output::Recovered(key) => {
+                self.live.facts().recover(&key);
+                self.fleet.statuses.push(&self.edge.id, GRACE);
+            }
+            Output::Status(status) => self.note(status),
+            Output::Close => self.over = true,
+        }
+        None
+    }
+
+    fn note(&mut self, status: Status) {
+        let mut facts = self.live.facts();
+        match status {
+            Status::Connected { .. } => facts.connected = true,
+            Status::InSync(in_sync) => {
+                facts.in_sync = in_sync;
+                if in_sync {
+                    facts.in_sync_at = Some(self.cursor);
+                }
+                // Troubles that are over are written down as such; being in sync as such is not.
+                if !in_sync || !self.edge.target().troubled {
+                    return;
+                }
+            }
+            Status::DeletionHeld(held) => facts.held = held,
+            Status::RolledBack { edge } => facts.rolled_back = Some(edge),
+            Status::Stalled(why) => facts.stalled = why,
+        }
+        drop(facts);
+        self.fleet.statuses.push(&self.edge.id, Duration::ZERO);
+    }
+
+    /// Sends, or lets wait. The session is told when the connection takes no more.
+    fn send(&mut self, message: Message) -> Option<Input> {
+        if self.sending.is_none() {
+            match self.live.sender.try_send(&message) {
+                Ok(true) => return None,
+                Err(Gone) => {
+                    self.over = true;
+                    return None;
+                }
+                Ok(false) => {}
+            }
+            self.sending = Some(later(self.live.sender.clone(), message));
+            return Some(Input::Blocked(true));
+        }
+        self.waiting.push_back(message);
+        None
+    }
+
+    /// What waited longest was sent.
+    async fn sent(&mut self) {
+        self.sending = self.waiting.pop_front().map(|message| later(self.live.sender.clone(), message));
+        if self.sending.is_none() {
+            self.waiting = VecDeque::new();
+            self.handle(Input::Blocked(false)).await;
+        }
+    }
+
+    /// Does what the SyncTarget's annotations ask for, once the edge is there to do it to.
+    async fn attend(&mut self) {
+        let (connected, rolled_back) = {
+            let facts = self.live.facts();
+            (facts.connected, facts.rolled_back.is_some())
+        };
+        let target = self.edge.target();
+        self.adopted &= target.adopt;
+        if !connected || self.over || (target.confirm == self.confirmed && !target.adopt) {
+            return;
+        }
+        if target.confirm != self.confirmed {
+            self.confirmed = target.confirm;
+            if let Some(up_to) = target.confirm {
+                self.handle(Input::ConfirmDeletion { up_to }).await;
+                self.consume(names::CONFIRM_DELETION, Some(up_to.to_string()));
+            }
+        }
+        if target.adopt && !std::mem::replace(&mut self.adopted, true) {
+            if rolled_back {
+                // Once it has done so, the edge connects anew.
+                self.handle(Input::Adopt).await;
+            } else {
+                self.consume(names::ADOPT, None);
+            }
+        }
+    }
+
+    fn consume(&self, annotation: &'static str, said: Option<String>) {
+        tokio::spawn(status::consume(self.server.clone(), self.edge.id.clone(), annotation, said));
+    }
+}
+
+fn later(sender: LineSender, message: Message) -> BoxFuture<'static, std::result::Result<(), Gone>> {
+    Box::pin(async move { sender.send(message).await })
+}
+
+/// The revision at which the reports are durable.
+async fn store(fleet: &Fleet, edge: &Edge, live: &Live, uid: &str, reports: &[Report]) -> Option<u64> {
+    let _turn = edge.writing.lock().await;
+    if !edge.is_current(live) {
+        return None;
+    }
+    match reports::save(fleet.store(), uid, reports).await {
+        Ok(revision) => {
+            fleet.acked(revision);
+            Some(revision)
+        }
+        Err(error) => {
+            tracing::warn!(%error, edge = %edge.id, "reports of an edge could not be stored");
+            None
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! `GET /clusters/<workspace>/fleet`: how the edges of a workspace are at this moment. Live, from the sessions: whether an edge is in sync
+//! changes with every change, and is written nowhere.
+
+use std::sync::{Arc, atomic::Ordering::Relaxed};
+
+use api::status::Result;
+use futures::future::BoxFuture;
+use http::{Response, header::CONTENT_TYPE};
+use serde::Serialize;
+use server::{Mount, Mounted, Server, body::Body, clock, identity::Attributes};
+
+use crate::{Fleet, edges::Edge, target::may_ask_for};
+
+pub struct View(pub Arc<Fleet>);
+
+impl Mount for View {
+    fn takes(&self, _cluster: &str, path: &str) -> bool {
+        path == "/fleet"
+    }
+
+    fn serve(&self, server: Arc<Server>, asked: Mounted) -> BoxFuture<'static, Result<Response<Body>>> {
+        let fleet = self.0.clone();
+        Box::pin(async move {
+            let attributes = Attributes {
+                verb: "list".to_owned(),
+                group: "workload.kcp.io".to_owned(),
+                version: "v1alpha1".to_owned(),
+                resource: "synctargets".to_owned(),
+                ..Attributes::default()
+            };
+            server.allow(asked.user, asked.request.headers(), &asked.cluster, &attributes)?;
+            let edges = fleet.edges.list(Some(&asked.cluster));
+            let edges: Vec<Shown> = edges.iter().map(|edge| show(&fleet, &server, edge)).collect();
+            let text = serde_json::to_vec(&serde_json::json!({"edges": edges})).unwrap_or_default();
+            let mut response = Response::new(Body::from(text));
+            response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+            Ok(response)
+        })
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Shown {
+    name: String,
+    connected: bool,
+    cut: bool,
+    /// Since when it is connected, or not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<String>,
+    in_sync: bool,
+    /// Objects that wait to be sent, and that were sent and are not acknowledged. Of one that is offline: how many changes there were
+    /// since it was in sync, if this center knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pending: Option<u64>,
+    in_flight: u64,
+    /// How many deletions wait to be confirmed.
+    held_deletions: u64,
+    rolled_back: bool,
+    refused: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stalled: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_heard: Option<String>,
+    /// Of this session, as it went over the wire.
+    sent_bytes: u64,
+    received_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workspace: Option<String>,
+}
+
+fn show(fleet: &Fleet, server: &Arc<Server>, edge: &Edge) -> Shown {
+    let target = edge.target();
+    let mut shown = Shown {
+        name: edge.id.name.clone(),
+        connected: false,
+        cut: target.cut,
+        since: None,
+        in_sync: false,
+        pending: None,
+        in_flight: 0,
+        held_deletions: 0,
+        rolled_back: false,
+        refused: 0,
+        stalled: None,
+        last_heard: None,
+        sent_bytes: 0,
+        received_bytes: 0,
+        workspace: target.workspace.as_deref().map(str::to_owned),
+    };
+    let live = edge.session().filter(|live| live.facts().connected);
+    if let Some(live) = live {
+        let facts = live.facts();
+        let (waiting, in_flight) = (live.waiting.load(Relaxed), live.in_flight.load(Relaxed));
+        let (sent, received) = live.sender.traffic();
+        shown.connected = true;
+        shown.since = Some(clock::at(live.since));
+        shown.in_sync = facts.in_sync;
+        shown.pending = Some(waiting + in_flight);
+        shown.in_flight = in_flight;
+        shown.held_deletions = facts.held.map_or(0, |(pending, _)| pending);
+        shown.rolled_back = facts.rolled_back.is_some();
+        shown.refused = facts.refused_count();
+        shown.stalled = facts.stalled.clone();
+        shown.last_heard = Some(clock::at(live.heard.load(Relaxed) as i64));
+        (shown.sent_bytes, shown.received_bytes) = (sent, received);
+    } else if let Some(lost) = edge.lost() {
+        shown.since = Some(clock::at(lost.at));
+        shown.last_heard = Some(clock::at(lost.heard));
+        let allowed = target.workspace.as_ref().filter(|name| may_ask_for(&edge.id.workspace, name));
+        if let (Some(at), Some(history)) = (lost.in_sync_at, fleet.history()) {
+            let head = fleet.sets.of(server, allowed).view(history, 0).head();
+            shown.pending = Some(head.saturating_sub(at));
+        }
+    } else {
+        // Not seen by this center; its status says what is known.
+        let key = format!("{}//{}", edge.id.workspace, edge.id.name);
+        let status = server.cache.get(crate::target::COLLECTION, &key).map(|object| object.value());
+        let text = |value: Option<&serde_json::Value>| value.and_then(|v| v.as_str()).map(str::to_owned);
+        let ready = status.as_ref().and_then(|value| crate::target::condition(value, "Ready"));
+        shown.since = text(ready.filter(|c| c["status"] == "False").and_then(|c| c.get("lastTransitionTime")));
+        shown.last_heard = text(status.as_ref().and_then(|value| value.pointer("/status/lastSyncerHeartbeatTime")));
+    }
+    shown
+}
