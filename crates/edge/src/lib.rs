@@ -14,6 +14,7 @@ mod report;
 pub mod show;
 #[cfg(test)]
 mod tests;
+pub mod tunnel;
 mod writer;
 
 pub use agent::{Agent, Dialer, Opener};

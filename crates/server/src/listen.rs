@@ -216,23 +216,33 @@ impl Server {
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let (peer, mut shutdown) = (Arc::new(Peer::vouching()), self.shutdown.clone());
+        // What a stream was upgraded to lives on without HTTP: it is the same stream all the same.
+        let (alive, mut over) = tokio::sync::mpsc::channel::<std::convert::Infallible>(1);
         let service = service_fn(move |mut request| {
-            let (server, peer) = (self.clone(), peer.clone());
+            let (server, peer, alive) = (self.clone(), peer.clone(), alive.clone());
             if let Some(audit) = &server.audit {
                 audit.begin(&mut request, std::net::Ipv4Addr::UNSPECIFIED.into());
             }
-            async move { Ok::<_, std::convert::Infallible>(server.handle(request, peer).await) }
+            async move {
+                let response = server.handle(request, peer).await;
+                if let Some(upgraded) = response.extensions().get::<Upgraded>() {
+                    upgraded.keep(Box::new(alive));
+                }
+                Ok::<_, std::convert::Infallible>(response)
+            }
         });
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(HANDSHAKE).max_buf_size(128 << 10).half_close(false);
-        let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service).with_upgrades());
+        let mut connection = Box::pin(http.serve_connection(TokioIo::new(stream), service).with_upgrades());
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
             () = stopped(&mut shutdown) => {
                 connection.as_mut().graceful_shutdown();
-                connection.await
+                connection.as_mut().await
             }
         };
+        drop(connection);
+        over.recv().await;
         if let Err(error) = ended {
             tracing::debug!(%error, "a trusted stream ended early");
         }

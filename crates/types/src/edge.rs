@@ -11,6 +11,7 @@ pub struct EdgeId {
 
 /// What the common names of edges' certificates begin with.
 const USER: &str = "system:edge:";
+const MAILBOX: &str = "-mb";
 
 impl EdgeId {
     pub fn new(workspace: &str, name: &str) -> Self {
@@ -24,6 +25,15 @@ impl EdgeId {
 
     pub fn of_user(user: &str) -> Option<Self> {
         user.strip_prefix(USER)?.parse().ok()
+    }
+
+    /// The virtual workspace through which the edge is reached: `root:org:florin-mb`.
+    pub fn mailbox(&self) -> String {
+        format!("{self}{MAILBOX}")
+    }
+
+    pub fn of_mailbox(workspace: &str) -> Option<Self> {
+        workspace.strip_suffix(MAILBOX)?.parse().ok()
     }
 
     /// A user or group of the edge's own, as the center knows it: an edge vouches for nobody else.
@@ -58,6 +68,9 @@ mod tests {
         let edge = EdgeId::new("root:org", "florin");
         assert_eq!(edge.user(), "system:edge:root:org:florin");
         assert_eq!(EdgeId::of_user(&edge.user()), Some(edge.clone()));
+        assert_eq!(edge.mailbox(), "root:org:florin-mb");
+        assert_eq!(EdgeId::of_mailbox(&edge.mailbox()), Some(edge.clone()));
+        assert_eq!((EdgeId::of_mailbox("florin-mb"), EdgeId::of_mailbox("root:florin")), (None, None));
         assert_eq!(edge.local("alice"), "edge:root:org:florin:alice");
         for other in
             ["system:edge:florin", "system:edge::florin", "system:edge:root:", "florin", "system:node:root:florin"]

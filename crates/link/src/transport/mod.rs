@@ -28,10 +28,13 @@ pub use tls::{Identity, client_config, observe};
 
 /// Where the streams and calls of the link are served.
 pub mod paths {
+    pub const PREFIX: &str = "/selvedge.link.v1.Link/";
     pub const SESSION: &str = "/selvedge.link.v1.Link/Session";
     pub const FORWARD: &str = "/selvedge.link.v1.Link/Forward";
     pub const TUNNEL: &str = "/selvedge.link.v1.Link/Tunnel";
     pub const JOIN: &str = "/selvedge.link.v1.Link/Join";
+    /// The header of a tunnel that says with which ticket it is opened, in 32 hexadecimal digits.
+    pub const TICKET: &str = "selvedge-ticket";
 }
 
 /// Whatever a body fails with.

@@ -156,7 +156,9 @@ async fn send(
         parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
     }
     let request = http::Request::from_parts(parts, body);
-    pass(io, request, call.server.shutdown.clone()).await.map_err(|error| error.to_string())
+    let mut stop = call.server.shutdown.clone();
+    let stopped = async move { drop(stop.wait_for(|down| *down).await) };
+    pass(io, request, Box::pin(stopped)).await.map_err(|error| error.to_string())
 }
 
 /// What of a request concerns whom it is passed on to: not who was let in by us, nor by which right.

@@ -15,10 +15,7 @@ use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::{body::Incoming, client::conn::http1, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
-use tokio::{
-    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
-    sync::watch,
-};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use crate::{body::Body, mount::AnyBody};
 
@@ -62,8 +59,12 @@ pub async fn beginning(body: Body) -> String {
 }
 
 /// Sends a request and passes on what is answered. An upgrade of the connection that the request came by, if it asks for one,
-/// is in its extensions.
-pub async fn pass<T>(io: T, mut request: Request<AnyBody>, stop: watch::Receiver<bool>) -> hyper::Result<Response<Body>>
+/// is in its extensions. When `stop` has come, everything ends.
+pub async fn pass<T>(
+    io: T,
+    mut request: Request<AnyBody>,
+    stop: BoxFuture<'static, ()>,
+) -> hyper::Result<Response<Body>>
 where
     T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -87,13 +88,8 @@ where
     parts.extensions.clear();
     parts.extensions.insert(LongRunning);
     parts.version = http::Version::HTTP_11;
-    let stopped = Box::pin(stopped(stop));
-    let body = Passing { body, stopped, _connection: connection };
+    let body = Passing { body, stop, _connection: connection };
     Ok(Response::from_parts(parts, Body::Passed(body.boxed_unsync())))
-}
-
-async fn stopped(mut stop: watch::Receiver<bool>) {
-    let _ = stop.wait_for(|down| *down).await;
 }
 
 struct Running(tokio::task::AbortHandle);
@@ -107,7 +103,7 @@ impl Drop for Running {
 /// A body that ends with an error when this server stops: its reader must not take that for the whole.
 struct Passing {
     body: Incoming,
-    stopped: BoxFuture<'static, ()>,
+    stop: BoxFuture<'static, ()>,
     _connection: Running,
 }
 
@@ -118,8 +114,8 @@ impl http_body::Body for Passing {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.body).poll_frame(cx);
-        if polled.is_pending() && this.stopped.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Some(Err("the server is shutting down".into())));
+        if polled.is_pending() && this.stop.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Some(Err("the other end is gone, or the server is shutting down".into())));
         }
         polled.map_err(Into::into)
     }
@@ -133,7 +129,7 @@ impl http_body::Body for Passing {
     }
 }
 
-async fn copy(client: OnUpgrade, server: OnUpgrade, connection: Running, stop: watch::Receiver<bool>, kept: Upgraded) {
+async fn copy(client: OnUpgrade, server: OnUpgrade, connection: Running, stop: BoxFuture<'static, ()>, kept: Upgraded) {
     let copied = async {
         let (client, server) = tokio::try_join!(client, server).map_err(io::Error::other)?;
         let (mut from_client, mut to_client) = tokio::io::split(TokioIo::new(client));
@@ -142,7 +138,7 @@ async fn copy(client: OnUpgrade, server: OnUpgrade, connection: Running, stop: w
         let copied = tokio::select! {
             copied = tokio::io::copy(&mut from_client, &mut to_server) => copied,
             copied = tokio::io::copy(&mut from_server, &mut to_client) => copied,
-            () = stopped(stop) => Ok(0),
+            () = stop => Ok(0),
         };
         let _ = tokio::join!(to_client.shutdown(), to_server.shutdown());
         copied
