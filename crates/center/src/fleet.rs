@@ -28,6 +28,7 @@ use crate::{
     status,
     target::{self, Target, may_ask_for},
     ticks::Ticks,
+    tunnel::{self, Tunnels},
     view,
 };
 
@@ -51,6 +52,7 @@ pub struct Fleet {
     pub(crate) ticks: Ticks,
     pub(crate) statuses: status::Queue,
     pub(crate) told: Told,
+    pub(crate) tunnels: Tunnels,
     admission: Mutex<Admission>,
     clock: Instant,
     started: i64,
@@ -77,6 +79,7 @@ impl Fleet {
             ticks: Ticks::default(),
             statuses: status::Queue::default(),
             told: Told::default(),
+            tunnels: Tunnels::default(),
             admission: Mutex::new(Admission::new(PER_SECOND, BURST)),
             clock: Instant::now(),
             started: clock::unix(),
@@ -86,7 +89,13 @@ impl Fleet {
 
     /// What is served on the API's port besides the API: for [`server::Options::mounts`].
     pub fn mounts(self: &Arc<Self>) -> Vec<Arc<dyn Mount>> {
-        vec![Arc::new(session::Sessions(self.clone())), Arc::new(view::View(self.clone()))]
+        let fleet = || self.clone();
+        vec![
+            Arc::new(session::Sessions(fleet())),
+            Arc::new(view::View(fleet())),
+            Arc::new(tunnel::Ends(fleet())),
+            Arc::new(tunnel::Mailboxes(fleet())),
+        ]
     }
 
     /// For [`server::Options::observers`].

@@ -14,6 +14,7 @@ mod sets;
 mod status;
 mod target;
 mod ticks;
+mod tunnel;
 mod view;
 
 #[cfg(test)]

@@ -107,8 +107,11 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, line: 
     live.sender.end();
     let connected = live.facts().connected;
     // A center that stops has not lost its edges.
-    if edge.end(&live, clock::unix()) && connected && !*server.shutdown.borrow() {
-        fleet.statuses.push(&edge.id, GRACE);
+    if edge.end(&live, clock::unix()) {
+        fleet.tunnels.end(&edge.id);
+        if connected && !*server.shutdown.borrow() {
+            fleet.statuses.push(&edge.id, GRACE);
+        }
     }
 }
 
