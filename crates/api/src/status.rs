@@ -34,6 +34,30 @@ pub struct Cause {
     pub field: String,
 }
 
+/// Upstream's reasons, as far as a failure has one.
+const REASONS: [&str; 20] = [
+    "Unauthorized",
+    "Forbidden",
+    "NotFound",
+    "AlreadyExists",
+    "Conflict",
+    "Gone",
+    "Invalid",
+    "ServerTimeout",
+    "StoreReadError",
+    "Timeout",
+    "TooManyRequests",
+    "BadRequest",
+    "MethodNotAllowed",
+    "NotAcceptable",
+    "RequestEntityTooLarge",
+    "UnsupportedMediaType",
+    "InternalError",
+    "Expired",
+    "ServiceUnavailable",
+    "InsufficientStorage",
+];
+
 pub type Result<T, E = Status> = std::result::Result<T, E>;
 
 /// `deployments.apps`, or `pods` in the core group.
@@ -158,6 +182,25 @@ impl Status {
         Self::new(503, "ServiceUnavailable", message)
     }
 
+    /// A `v1.Status` that another server answered with this code. What is no Status becomes one.
+    pub fn from_value(code: u16, value: &Value) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let reason = REASONS.iter().find(|reason| value["reason"] == **reason).copied().unwrap_or_default();
+        let message = match value["message"].as_str() {
+            Some(message) if !message.is_empty() => message.to_owned(),
+            _ => format!("the other server answered with {code}"),
+        };
+        let details = value.get("details").map(|details| Details {
+            name: text(&details["name"]),
+            group: text(&details["group"]),
+            kind: text(&details["kind"]),
+            uid: text(&details["uid"]),
+            causes: details["causes"].as_array().into_iter().flatten().map(Cause::from_value).collect(),
+            retry_after_seconds: details["retryAfterSeconds"].as_u64().and_then(|s| s.try_into().ok()).unwrap_or(0),
+        });
+        Self { code, reason, message, details }
+    }
+
     /// The `v1.Status` object.
     pub fn to_value(&self) -> Value {
         let mut status = json!({
@@ -193,6 +236,11 @@ impl Details {
 }
 
 impl Cause {
+    fn from_value(value: &Value) -> Self {
+        let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
+        Self { reason: text("reason"), message: text("message"), field: text("field") }
+    }
+
     fn to_value(&self) -> Value {
         let mut value = json!({});
         for (key, text) in [("reason", &self.reason), ("message", &self.message), ("field", &self.field)] {
@@ -211,3 +259,25 @@ impl fmt::Display for Status {
 }
 
 impl std::error::Error for Status {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_server_said_reads_back() {
+        let causes = vec![Cause { reason: "r".into(), message: "m".into(), field: "f".into() }];
+        for status in [
+            Status::not_found("apps", "deployments", "web"),
+            Status::too_many_requests("busy", 7),
+            Status::internal("disk"),
+            Status::bad_request("no"),
+            Status::conflict("", "pods", "a", "why").with_causes(causes),
+            Status::new(418, "", "teapot"),
+        ] {
+            assert_eq!(Status::from_value(status.code, &status.to_value()), status);
+        }
+        assert_eq!(Status::from_value(502, &json!("bad gateway")).message, "the other server answered with 502");
+        assert_eq!(Status::from_value(403, &json!({"reason": "Whatever"})).reason, "");
+    }
+}

@@ -1,7 +1,7 @@
 //! What a SyncTarget's status says of its edge. Pure.
 
 use serde_json::{Value, json};
-use types::{EdgeId, names};
+use types::{EdgeId, forward::Standing, names};
 
 use crate::edges::Facts;
 
@@ -18,6 +18,8 @@ pub struct Said<'a> {
     pub cut: bool,
     /// Where several centers share a store: this one.
     pub center: Option<&'a str>,
+    /// Writes that waited on the edge and were not taken; nothing while the edge has not said.
+    pub writes: Option<&'a Standing>,
 }
 
 pub enum Link<'a> {
@@ -115,6 +117,17 @@ fn wanted(said: &Said<'_>, before: &[Value]) -> Vec<Wanted> {
     trouble("Stalled", true, facts.stalled.as_ref().map(|why| ("CannotWrite", short(why))));
     let refused = (facts.refused_count() > 0).then(|| ("Refused", refused(facts)));
     trouble("ObjectsRefused", facts.is_settled(), refused);
+    let refused = said.writes.filter(|writes| writes.refused > 0).map(|writes| {
+        let objects: Vec<String> = writes.objects.iter().take(NAMED).map(|name| short(name)).collect();
+        let message = format!(
+            "{} writes that were made on the edge while it was offline were not taken ({}). They can be read there, and deleted when \
+             they are not needed any more: kubectl get offlinewrites",
+            writes.refused,
+            objects.join(", ")
+        );
+        ("NotTaken", message)
+    });
+    trouble("OfflineWritesRefused", said.writes.is_some(), refused);
     all
 }
 
@@ -188,12 +201,12 @@ mod tests {
 
     fn up<'a>(edge: &'a EdgeId, facts: &'a Facts) -> Said<'a> {
         let link = Link::Up { heard: "t1", facts };
-        Said { edge, link, workspace: Some(("root:shop", true)), cut: false, center: Some("one") }
+        Said { edge, link, workspace: Some(("root:shop", true)), cut: false, center: Some("one"), writes: None }
     }
 
     fn down(edge: &EdgeId) -> Said<'_> {
         let link = Link::Down { since: "t5", heard: Some("t4") };
-        Said { edge, link, workspace: Some(("root:shop", true)), cut: false, center: Some("one") }
+        Said { edge, link, workspace: Some(("root:shop", true)), cut: false, center: Some("one"), writes: None }
     }
 
     fn text<'a>(value: &'a Value, kind: &str, field: &str) -> &'a str {
@@ -216,6 +229,21 @@ mod tests {
         assert_eq!(text(&value, "Ready", "lastTransitionTime"), "t5", "since it went, not since that was written");
         assert_eq!(text(&value, "HeartbeatHealthy", "message"), "since t5 it is not connected; last heard t4");
         assert!(condition(&value, "DeletionHeld").is_none());
+    }
+
+    #[test]
+    fn writes_that_were_not_taken_are_shown_until_they_are_gone() {
+        let (edge, facts) = (edge(), Facts { connected: true, ..Facts::default() });
+        let mut value = json!({});
+        let mut say = |writes: Option<&Standing>, now: &str| {
+            write(&mut value, &Said { writes, ..up(&edge, &facts) }, now);
+            text(&value, "OfflineWritesRefused", "status").to_owned()
+        };
+        assert_eq!(say(Some(&Standing::default()), "t1"), "");
+        let standing = Standing { refused: 2, objects: vec!["ConfigMap shop/menu".into()] };
+        assert_eq!(say(Some(&standing), "t2"), "True");
+        assert_eq!(say(None, "t3"), "True", "the edge has not said otherwise");
+        assert_eq!(say(Some(&Standing::default()), "t4"), "False");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::{
 
 use link::{CloseReason, Key, Position, transport::LineSender};
 use tokio::sync::Notify;
-use types::EdgeId;
+use types::{EdgeId, forward::Standing};
 
 use crate::target::Target;
 
@@ -26,6 +26,8 @@ pub struct Edge {
     state: Mutex<State>,
     /// Whoever writes its reports takes a turn.
     pub writing: tokio::sync::Mutex<()>,
+    /// How it stands with writes that waited there, once the edge has said so.
+    pub writes: Mutex<Option<Standing>>,
 }
 
 struct State {
@@ -102,7 +104,8 @@ impl Edges {
             return (edge.clone(), Some(before));
         }
         let state = Mutex::new(State { target, session: None, lost: None });
-        let edge = Arc::new(Edge { id: id.clone(), state, writing: tokio::sync::Mutex::new(()) });
+        let edge =
+            Arc::new(Edge { id: id.clone(), state, writing: tokio::sync::Mutex::new(()), writes: Mutex::default() });
         all.insert(id, edge.clone());
         (edge, None)
     }

@@ -21,6 +21,7 @@ use types::EdgeId;
 
 use crate::{
     edges::{Edge, Edges, Order},
+    forward,
     history::{History, Opened},
     refused::Told,
     reports, session,
@@ -92,6 +93,7 @@ impl Fleet {
         let fleet = || self.clone();
         vec![
             Arc::new(session::Sessions(fleet())),
+            Arc::new(forward::Forwards(fleet())),
             Arc::new(view::View(fleet())),
             Arc::new(tunnel::Ends(fleet())),
             Arc::new(tunnel::Mailboxes(fleet())),

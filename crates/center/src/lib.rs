@@ -4,6 +4,7 @@
 mod conditions;
 mod edges;
 mod fleet;
+mod forward;
 mod history;
 mod projection;
 mod refused;

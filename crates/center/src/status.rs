@@ -134,7 +134,9 @@ fn say(fleet: &Fleet, edge: &Edge, value: &mut serde_json::Value) -> bool {
         },
     };
     let workspace = target.workspace.as_deref().map(|name| (name, may_ask_for(&edge.id.workspace, name)));
-    conditions::write(value, &Said { edge: &edge.id, link, workspace, cut: target.cut, center: fleet.center() }, &now)
+    let writes = edge.writes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let (cut, center, writes) = (target.cut, fleet.center(), writes.as_ref());
+    conditions::write(value, &Said { edge: &edge.id, link, workspace, cut, center, writes }, &now)
 }
 
 /// Takes an annotation off a SyncTarget that has been acted on, if it still says the same.

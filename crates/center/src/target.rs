@@ -8,7 +8,7 @@ use types::names;
 pub const COLLECTION: &str = "workload.kcp.io/synctargets";
 
 /// Conditions that somebody has to act on, and that go away when the edge is as it should be.
-pub const TROUBLES: [&str; 4] = ["DeletionHeld", "RolledBack", "Stalled", "ObjectsRefused"];
+pub const TROUBLES: [&str; 5] = ["DeletionHeld", "RolledBack", "Stalled", "ObjectsRefused", "OfflineWritesRefused"];
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Target {

@@ -136,8 +136,14 @@ fn serve(config: &EdgeConfig) -> Result<()> {
     runtime.context("cannot start the runtime")?.block_on(async {
         let store = center::sealed(server, center::open(server).await?).await?;
         let agent = ::edge::Agent::new();
-        let options = server::Options { observers: vec![agent.observer()], ..center::options(server, &store)? };
+        let ownership = ::edge::owner::Ownership::new(agent.clone());
+        let options = server::Options {
+            observers: vec![agent.observer(), ownership.observer()],
+            owner: Some(ownership.clone()),
+            ..center::options(server, &store)?
+        };
         let running = server::start(options).await?;
+        tokio::spawn(ownership.run(running.server.clone(), running.server.shutdown.clone()));
         tokio::spawn(store.follow_key_file());
         tracing::info!(address = %running.address, data = %server.data_dir.display(), "the API is ready");
         center::until_told_to_stop().await?;

@@ -16,11 +16,12 @@ pub trait Owner: Send + Sync + 'static {
     fn is_elsewhere(&self, change: &Change<'_>) -> bool;
 
     /// Takes a change to where it is decided. What comes of it is the client's answer.
-    fn carry<'a>(&'a self, server: &'a Arc<Server>, change: Change<'a>) -> BoxFuture<'a, Result<Carried>>;
+    fn carry<'a>(&'a self, change: Change<'a>) -> BoxFuture<'a, Result<Carried>>;
 }
 
 /// A write that is whole and valid here, and not committed.
 pub struct Change<'a> {
+    pub server: &'a Arc<Server>,
     /// `apps/deployments`.
     pub collection: &'a str,
     pub old: &'a Arc<Object>,
@@ -68,6 +69,7 @@ pub async fn ask(call: &Call, old: &Arc<Object>, before: &Value, to: To<'_>, dry
     let Some(owner) = &call.server.owner else { return Ok(Verdict::Here) };
     let verb = call.verb.map_or("", Verb::name);
     let change = Change {
+        server: &call.server,
         collection: &call.kind.collection,
         old,
         before,
@@ -85,7 +87,7 @@ pub async fn ask(call: &Call, old: &Arc<Object>, before: &Value, to: To<'_>, dry
         tracing::debug!(object = &*old.key, "the center's object is left as it is");
         return Ok(Verdict::Left);
     }
-    Ok(match owner.carry(&call.server, change).await? {
+    Ok(match owner.carry(change).await? {
         Carried::Again => Verdict::Again,
         Carried::Done { object, warnings } => {
             warnings.into_iter().for_each(|warning| call.warn(warning));

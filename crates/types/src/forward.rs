@@ -10,6 +10,9 @@ pub const PATH: &str = "/selvedge.link.v1.Link/Forward";
 /// Its body is no longer than this: an object, and room for who wrote it.
 pub const MOST: usize = 4 << 20;
 
+/// The cause in a Status that says that the center's object is another one than the write builds on.
+pub const STALE: &str = "StaleObject";
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Forward {
@@ -31,6 +34,23 @@ pub struct Forward {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
     pub user: LocalUser,
+}
+
+/// What an edge sends: a write, or how it stands with those that waited.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Said {
+    Standing { standing: Standing },
+    Write(Box<Forward>),
+}
+
+/// Writes that waited and that the center did not take: how many are still there to be looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Standing {
+    pub refused: u64,
+    /// Of which objects, some of them.
+    pub objects: Vec<String>,
 }
 
 /// What is to become of the center's part of the object.

@@ -1,6 +1,7 @@
 //! Which part of an object is the center's, and which the edge's. Pure.
 
 use serde_json::{Map, Value, json};
+use types::names;
 
 use super::diff;
 use crate::held::Held;
@@ -73,8 +74,14 @@ pub fn is_edge_kind(collection: &str) -> bool {
     EDGE_KINDS.contains(&collection) || ADDRESS_KINDS.contains(&collection)
 }
 
-fn is_note(annotation: &str) -> bool {
-    NOTES.iter().any(|note| annotation.starts_with(note))
+/// Every object of the center's has one label and one annotation that say so.
+fn is_sent_label(held: &Held, name: &str) -> bool {
+    name == names::PROJECTED || held.labels.contains(name)
+}
+
+fn is_sent_annotation(held: &Held, name: &str) -> bool {
+    let is_note = NOTES.iter().any(|note| name.starts_with(note));
+    name == names::SOURCE || held.annotations.contains(name) && !is_note
 }
 
 /// Whether the center decides on this change of an object that it sent. `new` is none for a deletion.
@@ -105,8 +112,8 @@ pub fn center_part(collection: &str, held: &Held, value: &Value) -> Value {
         for field in SERVERS_OWN {
             metadata.remove(field);
         }
-        keep_keys(metadata, "labels", |name| held.labels.contains(name));
-        keep_keys(metadata, "annotations", |name| held.annotations.contains(name) && !is_note(name));
+        keep_keys(metadata, "labels", |name| is_sent_label(held, name));
+        keep_keys(metadata, "annotations", |name| is_sent_annotation(held, name));
         keep_finalizers(metadata, |name| held.finalizers.contains(name));
     }
     part
@@ -116,9 +123,9 @@ pub fn center_part(collection: &str, held: &Held, value: &Value) -> Value {
 pub fn edge_part(collection: &str, held: &Held, value: &Value) -> Value {
     let mut part = json!({"metadata": {}});
     let metadata = &value["metadata"];
-    for (field, sent) in [("labels", &held.labels), ("annotations", &held.annotations)] {
-        let own = metadata[field].as_object().into_iter().flatten();
-        let own = own.filter(|(name, _)| !sent.contains(*name) || field == "annotations" && is_note(name));
+    for (field, is_sent) in [("labels", is_sent_label as fn(&Held, &str) -> bool), ("annotations", is_sent_annotation)]
+    {
+        let own = metadata[field].as_object().into_iter().flatten().filter(|(name, _)| !is_sent(held, name));
         part["metadata"][field] = own.map(|(name, value)| (name.clone(), value.clone())).collect();
     }
     part["metadata"]["finalizers"] =

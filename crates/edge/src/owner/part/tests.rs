@@ -10,8 +10,8 @@ fn held() -> Held {
     Held {
         hash: 7,
         source: "root:shop".into(),
-        labels: set(&["app", "edge.kcp.io/projected"]),
-        annotations: set(&["edge.selvedge.dev/source", "team", "deployment.kubernetes.io/revision"]),
+        labels: set(&["app"]),
+        annotations: set(&["team", "deployment.kubernetes.io/revision"]),
         finalizers: set(&["center.example.org/keep"]),
         ..Held::default()
     }
@@ -43,6 +43,7 @@ fn whose_a_change_is() {
         (true, "scale", with(&["spec", "replicas"], json!(2)), "the spec, through scale"),
         (true, "", with(&["metadata", "labels", "app"], json!("other")), "a label that it sent"),
         (true, "", with(&["metadata", "labels", "app"], Value::Null), "taking away a label that it sent"),
+        (true, "", with(&["metadata", "labels", "edge.kcp.io/projected"], Value::Null), "that it is the center's"),
         (true, "", with(&["metadata", "annotations", "team"], json!("b")), "an annotation that it sent"),
         (true, "", with(&["metadata", "finalizers"], json!(["local.example.org/wait"])), "a finalizer that it sent"),
         (true, "", with(&["data"], json!({"a": "b"})), "a field that is new"),

@@ -1,0 +1,299 @@
+//! Writes that clients made on edges: each is done here as that client, with all that holds for a write made here.
+//!
+//! Whoever somebody is on the edge, here they are `edge:<workspace>:<name>:<user>`, in no group but those that the edge has put
+//! them in, each with the same beginning. So they may do what somebody here has allowed just them.
+
+mod request;
+mod user;
+
+use std::{
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
+
+use api::status::{Cause, Result, Status, qualified};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Response, header};
+use http_body_util::{BodyExt, Limited};
+use serde_json::{Value, json};
+use server::{
+    Also, Mount, Mounted, Server,
+    body::Body,
+    clock,
+    identity::{Attributes, User},
+    internal::Internal,
+    object::Object,
+};
+use store::{Commit, Op};
+use types::{
+    EdgeId, ObjectKey,
+    forward::{Change, Done, Forward, MOST, PATH, STALE, Said, hexadecimal},
+};
+
+use crate::{Fleet, projection, target::may_ask_for};
+
+/// One record for each edge with the last of the writes that waited there.
+const REPLAYED: &str = "edge.selvedge.dev/_replayed";
+/// An edge has so long to say what it wants.
+const ARRIVAL: Duration = Duration::from_secs(30);
+
+pub struct Forwards(pub Arc<Fleet>);
+
+impl Mount for Forwards {
+    fn takes(&self, _cluster: &str, path: &str) -> bool {
+        path == PATH
+    }
+
+    fn serve(&self, server: Arc<Server>, asked: Mounted) -> BoxFuture<'static, Result<Response<Body>>> {
+        let fleet = self.0.clone();
+        Box::pin(async move {
+            let edge = fleet.known(&asked.user)?;
+            let answer = match receive(asked).await? {
+                Said::Standing { standing } => {
+                    *edge.writes.lock().unwrap_or_else(PoisonError::into_inner) = Some(standing);
+                    fleet.statuses.push(&edge.id, Duration::ZERO);
+                    json!({})
+                }
+                Said::Write(write) => {
+                    let target = edge.target();
+                    let workspace = target.workspace.as_ref().filter(|name| may_ask_for(&edge.id.workspace, name));
+                    let workspace = workspace.ok_or_else(|| Status::not_found("", "objects", &write.key))?;
+                    let waited = (!write.id.is_empty()).then(|| (write.key.clone(), write.user.name.clone()));
+                    let decided = decide(&server, &edge.id, workspace, *write).await;
+                    if let (Some((key, user)), Err(status)) = (waited, &decided) {
+                        tell(&server, workspace, &edge.id, &key, &user, status).await;
+                    }
+                    json!(decided?)
+                }
+            };
+            let mut response = Response::new(Bytes::from(answer.to_string()).into());
+            response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+            Ok(response)
+        })
+    }
+}
+
+async fn receive(asked: Mounted) -> Result<Said> {
+    if asked.request.method() != http::Method::POST {
+        return Err(Status::method_not_allowed());
+    }
+    let body = tokio::time::timeout(ARRIVAL, read_all(asked.request.into_body())).await;
+    let body = body.map_err(|_| Status::new(408, "Timeout", "the body did not arrive in time"))??;
+    serde_json::from_slice(&body).map_err(|_| Status::bad_request("this is no write that an edge forwards"))
+}
+
+async fn read_all(mut body: server::mount::AnyBody) -> Result<Vec<u8>> {
+    let mut all = Vec::new();
+    while let Some(frame) = body.frame().await {
+        match frame {
+            Ok(frame) => all.extend_from_slice(frame.data_ref().map(Bytes::as_ref).unwrap_or_default()),
+            Err(error) => return Err(Status::bad_request(format!("the body could not be read: {error}"))),
+        }
+        if all.len() > MOST {
+            return Err(Status::too_large(format!("a write is no longer than {MOST} bytes")));
+        }
+    }
+    Ok(all)
+}
+
+/// Decides on a write that comes from this edge, which is to hold the objects of that workspace.
+pub async fn decide(server: &Arc<Server>, edge: &EdgeId, workspace: &str, write: Forward) -> Result<Done> {
+    let key = ObjectKey::parse(&write.key).filter(|key| !key.namespace.contains('/'));
+    let key = key.ok_or_else(|| Status::bad_request(format!("{:?} names no object", write.key)))?;
+    server.catch_up().await?;
+    let user = user::user_of(server, edge, &write.user)?;
+    if let Some(done) = replayed(server, edge, &write) {
+        return Ok(done);
+    }
+    let found = server.cache.get(key.collection, &format!("{workspace}/{}/{}", key.namespace, key.name));
+    let held = found.and_then(|object| Some((projected(&key, &object, workspace)?, object)));
+    let Some(((hash, _), object)) = held else {
+        return Err(not_held(&key));
+    };
+    if hexadecimal(hash) != write.precondition {
+        return Err(stale(&key));
+    }
+    let value = object.value();
+    if write.verb == "deletecollection" {
+        let may = server.enter(&user, workspace);
+        let may = may.and_then(|()| server.authorize(&user, workspace, &collection_of(&key, &value)));
+        may.map_err(|status| advised(status, edge, &user, workspace))?;
+    }
+    let mut request = request::request(workspace, &key, &object, &value, &write)?;
+    if !write.id.is_empty() {
+        request.extensions_mut().insert(Also(vec![remember(edge, &json!({"id": write.id}))]));
+    }
+    let response = server.clone().request_as(user.clone(), request).await;
+    let (code, warnings, body) = read(response).await;
+    if !(200..300).contains(&code) {
+        return Err(refused(code, &body, &key, edge, &user, workspace));
+    }
+    if write.dry_run {
+        return Ok(Done { hash: write.precondition, content: None, warnings });
+    }
+    let done = outcome(server, &key, workspace, &write, &body, warnings);
+    if !write.id.is_empty() {
+        let mut record = json!({"id": write.id, "hash": done.hash});
+        record["content"] = done.content.clone().unwrap_or_default();
+        let commit = Commit { ops: vec![remember(edge, &record)], ..Commit::default() };
+        // Without it the write is still known to be done.
+        let _ = server.cache.store().commit(commit).await;
+    }
+    Ok(done)
+}
+
+fn projected(key: &ObjectKey<'_>, object: &Object, workspace: &str) -> Option<(u128, Bytes)> {
+    let content = projection::project(key, object.value(), workspace)?;
+    Some((link::entry_hash(&key.to_string(), &content), content))
+}
+
+/// What the edge is to hold now. Of a patch that is what it answered with: others may have gone on since.
+fn outcome(
+    server: &Server,
+    key: &ObjectKey<'_>,
+    workspace: &str,
+    write: &Forward,
+    body: &Value,
+    warnings: Vec<String>,
+) -> Done {
+    let content = match write.change {
+        Change::Patch(_) => projection::project(key, body.clone(), workspace),
+        _ => {
+            let object = server.cache.get(key.collection, &format!("{workspace}/{}/{}", key.namespace, key.name));
+            object.and_then(|object| projection::project(key, object.value(), workspace))
+        }
+    };
+    match content {
+        Some(content) => Done {
+            hash: hexadecimal(link::entry_hash(&key.to_string(), &content)),
+            content: serde_json::from_slice(&content).ok(),
+            warnings,
+        },
+        None => Done { warnings, ..Done::default() },
+    }
+}
+
+/// A write that waited and was done already, though the edge never heard of it.
+fn replayed(server: &Server, edge: &EdgeId, write: &Forward) -> Option<Done> {
+    if write.id.is_empty() {
+        return None;
+    }
+    let record = server.cache.get(REPLAYED, &edge.to_string())?.value();
+    let hash = record["hash"].as_str().unwrap_or_default().to_owned();
+    let content = record.get("content").filter(|content| content.is_object()).cloned();
+    (record["id"] == write.id.as_str()).then(|| Done { hash, content, warnings: Vec::new() })
+}
+
+/// Edges replay one write after the other, so the last one is enough to remember.
+fn remember(edge: &EdgeId, record: &Value) -> Op {
+    Op::Put { key: format!("{REPLAYED}/{edge}"), value: record.to_string().into() }
+}
+
+fn collection_of(key: &ObjectKey<'_>, value: &Value) -> Attributes {
+    let (group, version) = api::catalogue::split_api_version(value["apiVersion"].as_str().unwrap_or_default());
+    Attributes {
+        verb: "deletecollection".into(),
+        group: group.to_owned(),
+        version: version.to_owned(),
+        resource: resource(key).1.to_owned(),
+        namespace: key.namespace.to_owned(),
+        ..Attributes::default()
+    }
+}
+
+fn resource<'a>(key: &ObjectKey<'a>) -> (&'a str, &'a str) {
+    let (group, resource) = key.collection.split_once('/').unwrap_or_default();
+    (if group == "core" { "" } else { group }, resource)
+}
+
+async fn read(response: http::Response<server::body::Body>) -> (u16, Vec<String>, Value) {
+    let warnings = response.headers().get_all(header::WARNING).iter();
+    let warnings = warnings.filter_map(|value| warning(value.to_str().ok()?)).collect();
+    let code = response.status().as_u16();
+    let body = Limited::new(response.into_body(), MOST).collect().await.map(|body| body.to_bytes());
+    (code, warnings, body.ok().and_then(|body| serde_json::from_slice(&body).ok()).unwrap_or_default())
+}
+
+/// The text of a Warning header: `299 - "text"`.
+fn warning(header: &str) -> Option<String> {
+    let text = header.split_once('"')?.1.strip_suffix('"')?;
+    Some(text.replace("\\\"", "\"").replace("\\\\", "\\"))
+}
+
+fn not_held(key: &ObjectKey<'_>) -> Status {
+    let (group, resource) = resource(key);
+    let message =
+        format!("{} {:?} not found: it is not among what this edge is to hold", qualified(group, resource), key.name);
+    Status::new(404, "NotFound", message).about(group, resource, key.name)
+}
+
+fn stale(key: &ObjectKey<'_>) -> Status {
+    let (group, resource) = resource(key);
+    let why = "it is another one at the center by now than the one that the edge had when this was written";
+    let cause = Cause { reason: STALE.into(), message: why.into(), field: String::new() };
+    Status::conflict(group, resource, key.name, why).with_causes(vec![cause])
+}
+
+/// What the client on the edge is told: what was said here, and what to do about a refusal.
+fn refused(code: u16, body: &Value, key: &ObjectKey<'_>, edge: &EdgeId, user: &User, workspace: &str) -> Status {
+    let status = Status::from_value(code, body);
+    match code {
+        // Nobody names versions but us.
+        409 if status.reason == "Conflict" => stale(key),
+        403 => advised(status, edge, user, workspace),
+        _ => status,
+    }
+}
+
+fn advised(mut status: Status, edge: &EdgeId, user: &User, workspace: &str) -> Status {
+    status.message = format!(
+        "{} (the center decides on this object: in its workspace {workspace:?} somebody has to allow it to {:?}, or to all of the \
+         edge with the group {:?})",
+        status.message,
+        user.name,
+        edge.local("system:authenticated")
+    );
+    status
+}
+
+/// An Event on the object that a write which waited did not change.
+async fn tell(server: &Arc<Server>, workspace: &str, edge: &EdgeId, key: &str, user: &str, status: &Status) {
+    let state = match status.code {
+        409 => "OfflineWriteConflict",
+        400 | 403 | 404 | 405 | 413 | 415 | 422 => "OfflineWriteRefused",
+        _ => return,
+    };
+    let Some(key) = ObjectKey::parse(key) else { return };
+    let found = server.cache.get(key.collection, &format!("{workspace}/{}/{}", key.namespace, key.name));
+    let Some(value) = found.map(|object| object.value()).filter(|_| projection::may_belong(&key)) else { return };
+    let namespace = if key.namespace.is_empty() { "default" } else { key.namespace };
+    let short: String = key.name.chars().take(200).filter(|c| *c != ':').collect();
+    let message =
+        format!("a write of {:?} on edge {edge} that waited for its link was not taken: {}", user, status.message);
+    let now = clock::now();
+    let event = json!({"metadata": {"name": format!("{short}.{:016x}", rand::random::<u64>()), "namespace": namespace},
+        "involvedObject": {"apiVersion": value["apiVersion"], "kind": value["kind"], "namespace": key.namespace, "name": key.name,
+            "uid": value["metadata"]["uid"], "resourceVersion": value["metadata"]["resourceVersion"]},
+        "type": "Warning", "reason": state, "message": message.chars().take(1000).collect::<String>(), "count": 1,
+        "source": {"component": "selvedge-fleet"}, "firstTimestamp": now, "lastTimestamp": now});
+    let hand = Internal::new(server, workspace, "selvedge-fleet");
+    let told = match hand.kind("", "v1", "events") {
+        Ok(kind) => hand.ensure(&kind, namespace, event).await,
+        Err(status) => Err(status),
+    };
+    if let Err(error) = told {
+        tracing::warn!(%edge, error = error.message, "no Event could be made of a write that was not taken");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_are_read() {
+        assert_eq!(warning(r#"299 - "say \"no\"""#).as_deref(), Some("say \"no\""));
+        assert_eq!(warning("nonsense"), None);
+    }
+}
