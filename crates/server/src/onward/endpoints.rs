@@ -8,10 +8,9 @@ use crate::{call::Call, request};
 
 /// Address and port of one of the pods behind a port of a Service. `id` is what the path calls it.
 pub fn pick(call: &Call, service: &str, port: &str, id: &str) -> Result<(String, u16)> {
+    let found = get(call, "core/services", service).ok_or_else(|| Status::not_found("", "services", service))?;
     let name = match port.parse::<u64>() {
         Ok(number) => {
-            let found =
-                get(call, "core/services", service).ok_or_else(|| Status::not_found("", "services", service))?;
             let ports = found["spec"]["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
             let found = ports.iter().find(|port| port["port"].as_u64() == Some(number));
             let missing = || Status::unavailable(format!("no service port {number} found for service {service:?}"));

@@ -98,6 +98,8 @@ async fn log(call: &Call) -> Result<Response<Body>> {
 async fn proxy(call: &Call, parts: Parts, body: AnyBody) -> Result<Response<Body>> {
     let (before, tail) = tail(&parts.uri, &call.target);
     let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let path = if tail.is_empty() { "/".to_owned() } else { tail.to_owned() };
+    let destination = destination::of_proxy(call, format!("{path}{query}")).await?;
     if tail.is_empty() && matches!(parts.method, Method::GET | Method::HEAD) {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = http::StatusCode::MOVED_PERMANENTLY;
@@ -106,8 +108,6 @@ async fn proxy(call: &Call, parts: Parts, body: AnyBody) -> Result<Response<Body
         response.headers_mut().insert(header::LOCATION, location);
         return Ok(response);
     }
-    let path = if tail.is_empty() { "/".to_owned() } else { tail.to_owned() };
-    let destination = destination::of_proxy(call, format!("{path}{query}")).await?;
     let upgrade = is_upgrade(&parts.headers);
     let prefix = before.to_owned();
     let mut parts = onward_parts(parts);

@@ -16,9 +16,11 @@ pub fn of(call: &Call) -> Result<Value> {
     match target.subresource.as_str() {
         "portforward" => {
             options["kind"] = "PodPortForwardOptions".into();
-            let number = |text: &str| text.parse::<i32>().map_err(|_| bad_number(text));
+            let wrong =
+                |text: &str| format!("cannot convert to []int32: strconv.ParseUint: parsing {text:?}: invalid syntax");
+            let number = |text: &str| text.parse::<u16>().map_err(|_| Status::bad_request(wrong(text)));
             let all = query.all("ports").flat_map(|ports| ports.split(',')).filter(|text| !text.is_empty());
-            let ports = all.map(number).collect::<Result<Vec<i32>>>()?;
+            let ports = all.map(number).collect::<Result<Vec<u16>>>()?;
             if !ports.is_empty() {
                 options["ports"] = ports.into();
             }
@@ -74,12 +76,10 @@ pub fn log(query: &Query, pod: &str) -> Result<String> {
     let at = match query.get("sinceTime") {
         "" => None,
         text => Some(text.parse::<jiff::Timestamp>().map_err(|_| {
-            Status::bad_request(format!(
-                "sinceTime {text:?} is not a time: expected something like 2006-01-02T15:04:05Z"
-            ))
+            let form = "2006-01-02T15:04:05Z07:00";
+            Status::bad_request(format!("parsing time {text:?} as {form:?}: cannot parse {text:?} as \"2006\""))
         })?),
     };
-    let stream = query.get("stream");
     let mut errors = Vec::new();
     if let Some(tail) = tail.filter(|tail| *tail < 0) {
         errors.push(FieldError::invalid("tailLines", &tail.into(), "must be greater than or equal to 0"));
@@ -89,18 +89,15 @@ pub fn log(query: &Query, pod: &str) -> Result<String> {
     }
     match (since, at) {
         (Some(_), Some(_)) => {
-            errors.push(FieldError::forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified"));
+            errors.push(FieldError::forbidden("[]", "at most one of `sinceTime` or `sinceSeconds` may be specified"));
         }
         (Some(since), None) if since < 1 => {
             errors.push(FieldError::invalid("sinceSeconds", &since.into(), "must be greater than 0"));
         }
         _ => {}
     }
-    if !matches!(stream, "" | "All" | "Stdout" | "Stderr") {
-        errors.push(FieldError::not_supported("stream", &stream.into(), &["All", "Stderr", "Stdout"]));
-    }
-    if !matches!(stream, "" | "All") && tail.is_some() {
-        errors.push(FieldError::forbidden("", "`tailLines` and specific `stream` are mutually exclusive for now"));
+    if !query.get("stream").is_empty() {
+        errors.push(FieldError::forbidden("stream", "may not be specified"));
     }
     if !errors.is_empty() {
         return Err(Status::invalid("", "PodLogOptions", pod, &errors));
@@ -118,9 +115,6 @@ pub fn log(query: &Query, pod: &str) -> Result<String> {
     }
     if let Some(at) = at {
         pairs.push(("sinceTime", crate::clock::at(at.as_second())));
-    }
-    if !stream.is_empty() {
-        pairs.push(("stream", stream.to_owned()));
     }
     pairs.sort();
     Ok(encoded(&pairs))
@@ -186,14 +180,13 @@ mod tests {
             ("follow=true&previous=false&timestamps=1", Ok("follow=true&timestamps=true")),
             ("tailLines=0&limitBytes=10&sinceSeconds=5&container=c", Ok("limitBytes=10&sinceSeconds=5&tailLines=0")),
             ("sinceTime=2026-01-02T03:04:05%2B01:00", Ok("sinceTime=2026-01-02T02%3A04%3A05Z")),
-            ("stream=Stdout", Ok("stream=Stdout")),
             ("tailLines=x", Err("strconv.ParseInt: parsing \"x\": invalid syntax")),
             ("tailLines=-1", Err("tailLines: Invalid value: -1: must be greater than or equal to 0")),
             ("limitBytes=0", Err("limitBytes: Invalid value: 0: must be greater than 0")),
             ("sinceSeconds=0", Err("sinceSeconds: Invalid value: 0: must be greater than 0")),
             ("sinceSeconds=1&sinceTime=2026-01-02T03:04:05Z", Err("at most one of `sinceTime` or `sinceSeconds`")),
-            ("sinceTime=yesterday", Err("is not a time")),
-            ("stream=Both", Err("Unsupported value: \"Both\"")),
+            ("sinceTime=yesterday", Err("cannot parse \"yesterday\" as \"2006\"")),
+            ("stream=All", Err("stream: Forbidden: may not be specified")),
         ] {
             match (log(&Query::parse(Some(query)), "p"), expected) {
                 (Ok(got), Ok(expected)) => assert_eq!(got, expected, "{query}"),
