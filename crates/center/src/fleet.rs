@@ -23,6 +23,7 @@ use crate::{
     edges::{Edge, Edges, Order},
     forward,
     history::{History, Opened},
+    join,
     refused::Told,
     reports, session,
     sets::Sets,
@@ -95,6 +96,7 @@ impl Fleet {
             Arc::new(session::Sessions(fleet())),
             Arc::new(forward::Forwards(fleet())),
             Arc::new(view::View(fleet())),
+            Arc::new(join::Joining),
             Arc::new(tunnel::Ends(fleet())),
             Arc::new(tunnel::Mailboxes(fleet())),
         ]
@@ -151,6 +153,9 @@ impl Fleet {
                 id.name, id.workspace
             ))
         })?;
+        if edge.target().credential.as_deref() != Some(&*user.uid) {
+            return Err(join::not_welcome(&edge.id));
+        }
         if edge.target().cut {
             return Err(Status::unavailable("the link is cut").retry_after(5));
         }
@@ -242,7 +247,7 @@ impl Fleet {
             self.statuses.push(&id, Duration::ZERO);
         }
         let Some(live) = edge.session() else { return };
-        let order = if target.uid != before.uid {
+        let order = if (&target.uid, &target.credential) != (&before.uid, &before.credential) {
             Order::End(CloseReason::Revoked)
         } else if target.cut {
             Order::Cut

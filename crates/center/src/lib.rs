@@ -6,6 +6,7 @@ mod edges;
 mod fleet;
 mod forward;
 mod history;
+pub mod join;
 mod projection;
 mod refused;
 mod reports;

@@ -26,7 +26,7 @@ use crate::{
     reports,
     set::{Set, Since},
     status,
-    target::may_ask_for,
+    target::{Target, may_ask_for},
 };
 
 /// So many messages wait for a connection that takes no more; then nothing is read from it either.
@@ -52,7 +52,7 @@ impl Mount for Sessions {
             let edge = fleet.known(&asked.user)?;
             let response = match transport::accept(asked.request) {
                 Ok((response, line)) => {
-                    tokio::spawn(run(fleet, server, edge, line));
+                    tokio::spawn(run(fleet, server, edge, asked.user.uid, line));
                     response
                 }
                 Err(refusal) => refusal,
@@ -62,8 +62,8 @@ impl Mount for Sessions {
     }
 }
 
-/// From the first message to the last.
-pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, line: Line) {
+/// From the first message to the last. `credential` is what the edge's certificate says.
+pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, credential: String, line: Line) {
     if let Err(after) = fleet.admit() {
         let _ = line.send(Message::Close { reason: CloseReason::Busy, retry_after: Some(after) }).await;
         return;
@@ -81,7 +81,11 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, line: 
     edge.begin(live.clone());
     // Whoever changes the SyncTarget tells the session from now on. What was said before is found here.
     let current = fleet.edges.get(&edge.id).filter(|known| Arc::ptr_eq(known, &edge)).map(|edge| edge.target());
-    if current.is_none_or(|now| (&now.uid, &now.workspace, now.cut) != (&target.uid, &target.workspace, false)) {
+    let is_same = |now: Arc<Target>| {
+        (&now.uid, &now.workspace, now.cut) == (&target.uid, &target.workspace, false)
+            && now.credential.as_deref() == Some(&*credential)
+    };
+    if !current.is_some_and(is_same) {
         edge.end(&live, clock::unix());
         return;
     }

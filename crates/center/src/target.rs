@@ -13,6 +13,8 @@ pub const TROUBLES: [&str; 5] = ["DeletionHeld", "RolledBack", "Stalled", "Objec
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Target {
     pub uid: Box<str>,
+    /// What a certificate has to say to be its edge's.
+    pub credential: Option<Box<str>>,
     /// Whose objects the edge shall hold.
     pub workspace: Option<Arc<str>>,
     pub cut: bool,
@@ -36,6 +38,7 @@ impl Target {
         let is_true = |kind: &str| condition(value, kind).is_some_and(|c| c["status"] == "True");
         Some(Self {
             uid: metadata.get("uid").and_then(Value::as_str).unwrap_or_default().into(),
+            credential: crate::join::credential_of(value).map(Into::into),
             workspace: annotation(names::WORKSPACE).filter(|name| !name.is_empty()).map(Arc::from),
             cut: annotation(names::LINK) == Some("cut"),
             confirm: annotation(names::CONFIRM_DELETION).and_then(|number| number.trim().parse().ok()),
@@ -67,7 +70,7 @@ mod tests {
             Target::read(&json!({"metadata": {"uid": "u", "annotations": annotations},
                 "status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Stalled", "status": "False"}]}}))
         };
-        let plain = Target { uid: "u".into(), ready: true, ..Target::default() };
+        let plain = Target { uid: "u".into(), credential: Some("u".into()), ready: true, ..Target::default() };
         assert_eq!(read(json!({})), Some(plain.clone()));
         let full = json!({names::WORKSPACE: "root:shop", names::LINK: "cut", names::CONFIRM_DELETION: " 12", names::ADOPT: ""});
         let workspace = Some("root:shop".into());

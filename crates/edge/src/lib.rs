@@ -8,6 +8,7 @@ mod apply;
 mod book;
 mod drive;
 pub mod held;
+pub mod join;
 pub mod owner;
 mod place;
 mod report;

@@ -33,6 +33,9 @@ enum Command {
     Status(fleet::Status),
     /// Cut an edge's link and heal it, to try what works offline.
     Link(fleet::Link),
+    /// Tokens that edges join with: make one, list them, delete one.
+    #[command(name = "join-token")]
+    JoinToken(fleet::Tokens),
     /// Print the kubeconfig of a center's administrator.
     Kubeconfig {
         /// Where the center keeps its data.
@@ -66,6 +69,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Up(up) => up::run(up),
         Command::Status(status) => fleet::run_status(status),
         Command::Link(link) => fleet::run_link(link),
+        Command::JoinToken(tokens) => fleet::run_tokens(tokens),
         Command::Kubeconfig { data_dir, server, workspace } => {
             say(&center::kubeconfig(&data_dir, server.as_deref(), workspace.as_deref())?)
         }

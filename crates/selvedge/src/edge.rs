@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use ::edge::join;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
@@ -10,6 +11,7 @@ use crate::{
     center,
     cli::say,
     config::{Config, Settings, StoreKind},
+    deploy, fleet,
 };
 
 /// The command: without a subcommand it runs an edge.
@@ -33,6 +35,12 @@ enum Command {
         #[arg(long)]
         server: Option<String>,
     },
+    /// Take an edge's welcome away, at once: its certificates are good for nothing any more.
+    Revoke(fleet::Revoke),
+    /// Print everything that runs an edge inside an existing cluster, for kubectl apply.
+    Manifest(deploy::Manifest),
+    /// Print a systemd unit that runs an edge on a bare node.
+    SystemdUnit,
     /// Print the configuration that an edge would run with: defaults, file, environment and flags together.
     Config(EdgeSettings),
 }
@@ -84,6 +92,9 @@ pub fn run(edge: Edge) -> Result<()> {
         Some(Command::Kubeconfig { data_dir, server }) => {
             say(&center::kubeconfig_of("edge", &data_dir, server.as_deref(), None)?)
         }
+        Some(Command::Revoke(revoke)) => fleet::run_revoke(&revoke),
+        Some(Command::Manifest(manifest)) => say(&manifest.text()?),
+        Some(Command::SystemdUnit) => say(deploy::UNIT),
         Some(Command::Config(settings)) => say(&yaml_serde::to_string(&EdgeConfig::resolve(settings)?)?),
     }
 }
@@ -134,6 +145,19 @@ fn serve(config: &EdgeConfig) -> Result<()> {
     // An edge is a small machine, and what takes long there is the disk.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.context("cannot start the runtime")?.block_on(async {
+        let own = &config.own;
+        let ask = join::Ask {
+            data_dir: server.data_dir.clone(),
+            center: own.center.clone(),
+            token: own.token.clone(),
+            name: own.name.clone(),
+            labels: own.labels.clone(),
+            proxy: join::Proxy::from_env(),
+        };
+        let member = tokio::select! {
+            member = join::join(&ask) => member?,
+            told = center::until_told_to_stop() => return told,
+        };
         let store = center::sealed(server, center::open(server).await?).await?;
         let agent = ::edge::Agent::new();
         let ownership = ::edge::owner::Ownership::new(agent.clone());
@@ -146,8 +170,13 @@ fn serve(config: &EdgeConfig) -> Result<()> {
         tokio::spawn(ownership.run(running.server.clone(), running.server.shutdown.clone()));
         tokio::spawn(store.follow_key_file());
         tracing::info!(address = %running.address, data = %server.data_dir.display(), "the API is ready");
+        let stop = running.server.shutdown.clone();
+        let tunnels = ::edge::tunnel::opener(&running.server);
+        tokio::spawn(member.clone().keep(agent.clone(), stop.clone()));
+        let agent = tokio::spawn(agent.run(running.server.clone(), member, tunnels, stop));
         center::until_told_to_stop().await?;
         running.stop().await;
+        agent.await?;
         Ok(())
     })
 }

@@ -37,6 +37,9 @@ pub struct IdentitySettings {
     /// What the server's own certificates last; they are renewed when a quarter of it is left.
     #[arg(long, env = "SELVEDGE_CERTIFICATE_LIFETIME", hide = true)]
     pub certificate_lifetime: Option<String>,
+    /// What the certificate of an edge lasts; the edge renews it when a fifth of it is left. [default: 365d]
+    #[arg(long, env = "SELVEDGE_EDGE_CERTIFICATE_LIFETIME")]
+    pub edge_certificate_lifetime: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -53,6 +56,7 @@ pub struct IdentityConfig {
     pub service_account_key_lifetime: String,
     pub service_account_max_token_expiration: String,
     pub certificate_lifetime: String,
+    pub edge_certificate_lifetime: String,
 }
 
 impl Default for IdentityConfig {
@@ -66,6 +70,7 @@ impl Default for IdentityConfig {
             service_account_key_lifetime: "90d".into(),
             service_account_max_token_expiration: "365d".into(),
             certificate_lifetime: "730d".into(),
+            edge_certificate_lifetime: "365d".into(),
         }
     }
 }
@@ -85,6 +90,7 @@ impl IdentityConfig {
             (&mut self.service_account_key_lifetime, over.service_account_key_lifetime),
             (&mut self.service_account_max_token_expiration, over.service_account_max_token_expiration),
             (&mut self.certificate_lifetime, over.certificate_lifetime),
+            (&mut self.edge_certificate_lifetime, over.edge_certificate_lifetime),
         ] {
             *field = value.unwrap_or_else(|| std::mem::take(field));
         }
@@ -101,6 +107,7 @@ impl IdentityConfig {
         };
         let lifetimes = server::identity::Lifetimes {
             certificate: time("the lifetime of certificates", &self.certificate_lifetime, 4)?,
+            edge: time("the lifetime of edges' certificates", &self.edge_certificate_lifetime, 4)?,
             signing_key: time("the lifetime of ServiceAccount keys", &self.service_account_key_lifetime, 0)?,
             token: time("the longest token", &self.service_account_max_token_expiration, 3600)?,
         };
@@ -116,7 +123,7 @@ impl IdentityConfig {
 }
 
 /// `90d`, `12h`, `30m`, `45s`; a number alone is seconds.
-fn seconds(text: &str) -> Option<i64> {
+pub fn seconds(text: &str) -> Option<i64> {
     let (number, unit) = match text.char_indices().last()? {
         (at, 'd') => (&text[..at], 24 * 3600),
         (at, 'h') => (&text[..at], 3600),

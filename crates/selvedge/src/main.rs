@@ -4,6 +4,7 @@ mod audit;
 mod center;
 mod cli;
 mod config;
+mod deploy;
 mod edge;
 mod fleet;
 mod identity;

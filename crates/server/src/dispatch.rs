@@ -106,8 +106,13 @@ impl Server {
         let query = Query::parse(request.uri().query());
         // Through the door of an export come those whom its workspace knows.
         let home = path.view.as_ref().map_or(&path.cluster, |door| &door.provider);
+        let behind = behind(request.uri().path());
+        let mount = self.mounts.iter().find(|mount| path.view.is_none() && mount.takes(&path.cluster, behind)).cloned();
         let sender = match sender {
-            Sender::Peer(peer) => self.identity.authenticate(peer, request.headers(), home, &*self.cache)?,
+            Sender::Peer(peer) => match self.identity.authenticate(peer, request.headers(), home, &*self.cache) {
+                Err(_) if mount.as_ref().is_some_and(|mount| mount.is_open(behind)) => User::anonymous(),
+                known => known?,
+            },
             Sender::Known(user) => user,
         };
         if let Some(trail) = audit::of(request.extensions()) {
@@ -120,10 +125,7 @@ impl Server {
             };
             trail.asked(&sender, &path.cluster, &attributes).await;
         }
-        let behind = behind(request.uri().path());
-        if path.view.is_none()
-            && let Some(mount) = self.mounts.iter().find(|mount| mount.takes(&path.cluster, behind)).cloned()
-        {
+        if let Some(mount) = mount {
             let path_behind = behind.to_owned();
             let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
             let asked = Mounted { user: sender, cluster: path.cluster, path: path_behind, request };

@@ -17,6 +17,11 @@ pub trait Mount: Send + Sync + 'static {
     /// Whether requests to this path are answered here. The path is the one behind `/clusters/<cluster>`.
     fn takes(&self, cluster: &str, path: &str) -> bool;
 
+    /// Whether somebody whom the server does not know may ask here: whoever joins has no credentials yet.
+    fn is_open(&self, _path: &str) -> bool {
+        false
+    }
+
     /// Answers one. Nothing was authorised yet: [`Server::allow`] does that.
     fn serve(&self, server: Arc<Server>, asked: Mounted) -> BoxFuture<'static, Result<Response<Body>>>;
 }

@@ -139,7 +139,7 @@ pub fn percent_decode(text: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-fn is_cluster(name: &str) -> bool {
+pub fn is_cluster(name: &str) -> bool {
     let part = |p: &str| !p.is_empty() && p.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     name == "*" || (name.len() <= 512 && name.split(':').all(part))
 }

@@ -2,8 +2,10 @@
 
 mod edge;
 pub mod forward;
+pub mod join;
 mod key;
 pub mod names;
 
 pub use edge::EdgeId;
+pub use join::{JoinReply, JoinRequest, JoinToken};
 pub use key::ObjectKey;

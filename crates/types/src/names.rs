@@ -16,3 +16,6 @@ pub const PROJECTED: &str = "edge.kcp.io/projected";
 pub const LINK: &str = "edge.selvedge.dev/link";
 /// On an object of an edge: the center has not yet said whether it takes what was written here while it was away.
 pub const PENDING: &str = "edge.selvedge.dev/pending-write";
+/// On a SyncTarget: what the certificate of its edge has to say besides the SyncTarget's uid. New with every joining; another
+/// value, such as a revocation leaves there, shuts out the certificates of before.
+pub const CREDENTIAL: &str = "edge.selvedge.dev/credential";

@@ -117,7 +117,10 @@ impl Drop for TestEdge {
 
 impl TestEdge {
     pub fn start(fleet: &Arc<Fleet>, server: &Arc<Server>, user: &str, disk: Arc<Mutex<Disk>>) -> Self {
-        let user = User { name: user.to_owned(), groups: vec![GROUP.to_owned()], ..User::default() };
+        // As if it had joined when its SyncTarget was made.
+        let target = types::EdgeId::of_user(user).and_then(|id| fleet.edges.get(&id)).map(|edge| edge.target());
+        let uid = target.and_then(|target| target.credential.clone()).unwrap_or_default().into();
+        let user = User { name: user.to_owned(), uid, groups: vec![GROUP.to_owned()], ..User::default() };
         let (reported, reports) = mpsc::unbounded_channel();
         let task = tokio::spawn(run(fleet.clone(), server.clone(), user, disk.clone(), reports));
         Self { disk, reported, task }
@@ -174,7 +177,7 @@ async fn run(
                     Output::Dial => match fleet.known(&user) {
                         Ok(edge) => {
                             let (near, far) = pair();
-                            tokio::spawn(session::run(fleet.clone(), server.clone(), edge, far));
+                            tokio::spawn(session::run(fleet.clone(), server.clone(), edge, user.uid.clone(), far));
                             line = Some(near);
                             inputs.push(Input::Connected);
                         }

@@ -3,8 +3,10 @@
 //! Both read and write SyncTargets with the kubeconfig's own identity, as anybody can with kubectl.
 
 mod link;
+mod revoke;
 mod row;
 mod status;
+mod token;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +23,9 @@ use crate::ws::{
 };
 
 pub use link::{Link, run as run_link};
+pub use revoke::{Revoke, run as run_revoke};
 pub use status::{Status, run as run_status};
+pub use token::{Tokens, run as run_tokens};
 
 const SYNCTARGETS: &str = "apis/workload.kcp.io/v1alpha1/synctargets";
 

@@ -11,13 +11,14 @@ use crate::{
     Server, clock,
     identity::{
         Attributes, Authorizer, User,
-        signing::{CLIENT, EDGE, KUBELET_CLIENT, KUBELET_SERVING, Request},
+        signing::{CLIENT, EDGE, KUBELET_CLIENT, KUBELET_SERVING, Request, edge_of},
     },
     internal::Internal,
     object::Object,
 };
 
 pub const REQUESTS: &str = "certificates.k8s.io/certificatesigningrequests";
+const SYNCTARGETS: &str = "workload.kcp.io/synctargets";
 const RETRY: Duration = Duration::from_secs(2);
 /// What a certificate lasts at most, and what it lasts if nobody says.
 const YEAR: i64 = 365 * 24 * 60 * 60;
@@ -27,10 +28,6 @@ pub async fn run(controllers: Arc<Controllers>, server: Arc<Server>) {
     loop {
         let key = controllers.requests.pop().await;
         let Some(object) = server.cache.get(REQUESTS, &key) else { continue };
-        // What is signed here counts everywhere, so nobody but root's administrators approves it.
-        if object.cluster() != crate::request::ROOT {
-            continue;
-        }
         if let Err(error) = handle(&server, &object).await {
             tracing::warn!(request = object.name(), %error, "a certificate could not be signed; trying again");
             let again = controllers.clone();
@@ -49,6 +46,10 @@ async fn handle(server: &Arc<Server>, object: &Object) -> Result<()> {
     {
         return Ok(());
     }
+    // What is signed counts everywhere, so nobody but root's administrators approves it. Only edges are a workspace's own.
+    if object.cluster() != crate::request::ROOT && signer != EDGE {
+        return Ok(());
+    }
     if status["certificate"].as_str().is_some_and(|text| !text.is_empty()) {
         return Ok(());
     }
@@ -62,13 +63,22 @@ async fn handle(server: &Arc<Server>, object: &Object) -> Result<()> {
             None => Ok(()),
         };
     }
-    let checked = request.and_then(|request| request.is_for(signer, &usages).map(|()| request));
-    let request = match checked {
-        Ok(request) => request,
+    let checked = request.and_then(|request| {
+        request.is_for(signer, &usages)?;
+        let edge = if signer == EDGE { Some(credential(server, object.cluster(), &request)?) } else { None };
+        Ok((request, edge))
+    });
+    let (request, edge) = match checked {
+        Ok(checked) => checked,
         Err(why) => return add(&hand, object, "status", "Failed", "SignerValidationFailure", &why).await,
     };
     let seconds = spec["expirationSeconds"].as_i64().unwrap_or(YEAR).clamp(LEAST, YEAR);
-    let pem = match server.identity.pki().sign(&request, &usages, seconds, clock::unix()) {
+    let (pki, now) = (server.identity.pki(), clock::unix());
+    let signed = match edge {
+        Some(credential) => pki.sign_edge(&request, &request.common_name(), &credential, seconds, now),
+        None => pki.sign(&request, &usages, seconds, now),
+    };
+    let pem = match signed {
         Ok(pem) => pem,
         Err(error) => return add(&hand, object, "status", "Failed", "SigningFailure", &error.to_string()).await,
     };
@@ -76,6 +86,17 @@ async fn handle(server: &Arc<Server>, object: &Object) -> Result<()> {
     let kind = hand.kind("certificates.k8s.io", "v1", "certificatesigningrequests")?;
     let edit = |value: &mut Value| value["status"]["certificate"] = certificate.as_str().into();
     hand.change(&kind, "", object.name(), "status", edit).await.map(|_| ())
+}
+
+/// What makes a certificate good for the edge that a request names: one of this workspace, with a SyncTarget.
+fn credential(server: &Server, cluster: &str, request: &Request) -> Result<String, String> {
+    let user = request.common_name();
+    let (_, name) =
+        edge_of(&user).filter(|(workspace, _)| *workspace == cluster).ok_or("the edge is not of this workspace")?;
+    let target = server.cache.get(SYNCTARGETS, &format!("{cluster}//{name}")).ok_or("the edge has no SyncTarget")?;
+    let metadata = &target.value()["metadata"];
+    let of_target = metadata["annotations"][types::names::CREDENTIAL].as_str();
+    Ok(types::join::credential(metadata["uid"].as_str().unwrap_or_default(), of_target))
 }
 
 fn has(status: &Value, condition: &str) -> bool {
@@ -111,7 +132,10 @@ fn approval(server: &Server, object: &Object, value: &Value, request: &Request, 
         };
         server.authorization.in_workspace(object.cluster()).authorize(&user, &attributes).allowed
     };
-    if user.name == request.common_name() && may(own) {
+    // A certificate of before a revocation is nobody's.
+    let is_welcome =
+        || signer != EDGE || credential(server, object.cluster(), request).is_ok_and(|now| now == user.uid);
+    if user.name == request.common_name() && may(own) && is_welcome() {
         return Some(format!("Auto approving self {what} client certificate after SubjectAccessReview."));
     }
     may(any).then(|| format!("Auto approving {what} client certificate after SubjectAccessReview."))

@@ -125,7 +125,7 @@ impl Peer {
     }
 }
 
-/// The common name is the user, organizations are the groups.
+/// The common name is the user, organizations are the groups; the uid has a place of its own.
 pub(super) fn certificate_user(certificate: &CertificateDer<'_>) -> Option<User> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let subject = parsed.subject();
@@ -135,7 +135,12 @@ pub(super) fn certificate_user(certificate: &CertificateDer<'_>) -> Option<User>
     }
     let groups = subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned).collect();
     let print: String = digest(&SHA256, certificate).as_ref().iter().map(|b| format!("{b:02x}")).collect();
-    let mut user = User { name: name.to_owned(), groups, ..User::default() };
+    let uid = subject
+        .iter()
+        .flat_map(|rdn| rdn.iter())
+        .find(|part| part.attr_type().iter().is_some_and(|numbers| numbers.eq(super::signing::UID)));
+    let uid = uid.and_then(|part| part.as_str().ok()).unwrap_or_default().to_owned();
+    let mut user = User { name: name.to_owned(), uid, groups, ..User::default() };
     user.extra.insert(CREDENTIAL.to_owned(), vec![format!("X509SHA256={print}")]);
     user.join(AUTHENTICATED);
     Some(user)

@@ -23,6 +23,8 @@ pub struct Options {
 pub struct Lifetimes {
     /// Of the server's and the administrator's own certificates. They are renewed when a quarter of it is left.
     pub certificate: i64,
+    /// Of the certificates of edges' agents, which renew them when a fifth of it is left.
+    pub edge: i64,
     /// After this time a new key signs tokens; zero never.
     pub signing_key: i64,
     /// What a token lasts at most, and so how long an old key has to be kept.
@@ -31,7 +33,7 @@ pub struct Lifetimes {
 
 impl Default for Lifetimes {
     fn default() -> Self {
-        Self { certificate: 2 * 365 * DAY, signing_key: 90 * DAY, token: 365 * DAY }
+        Self { certificate: 2 * 365 * DAY, edge: 365 * DAY, signing_key: 90 * DAY, token: 365 * DAY }
     }
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use rcgen::{
-    CertificateParams, CertificateSigningRequestParams, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, SanType, SubjectPublicKeyInfo,
+    CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType, DnValue, ExtendedKeyUsagePurpose,
+    IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType, SubjectPublicKeyInfo,
 };
 use rustls::pki_types::{CertificateSigningRequestDer, pem::PemObject};
 use x509_parser::prelude::FromDer;
@@ -24,8 +24,11 @@ pub struct Request {
 impl Request {
     /// From `spec.request`: base64 of PEM.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let pem = STANDARD.decode(text).map_err(|e| e.to_string())?;
-        let der = CertificateSigningRequestDer::from_pem_slice(&pem).map_err(|e| e.to_string())?;
+        Self::of_pem(&STANDARD.decode(text).map_err(|e| e.to_string())?)
+    }
+
+    pub fn of_pem(pem: &[u8]) -> Result<Self, String> {
+        let der = CertificateSigningRequestDer::from_pem_slice(pem).map_err(|e| e.to_string())?;
         let params = CertificateSigningRequestParams::from_der(&der).map_err(|e| e.to_string())?.params;
         let (_, parsed) =
             x509_parser::certification_request::X509CertificationRequest::from_der(&der).map_err(|e| e.to_string())?;
@@ -80,9 +83,8 @@ impl Request {
         if self.organizations() != [EDGES] {
             return refuse("subject organization is not system:edges");
         }
-        let name = common_name.strip_prefix(EDGE_PREFIX).unwrap_or_default();
-        if !api::names::dns1123_subdomain(name).is_empty() {
-            return refuse("subject common name is not system:edge: and the name of an edge");
+        if edge_of(&common_name).is_none() {
+            return refuse("subject common name is not system:edge:<workspace>:<name of a SyncTarget>");
         }
         if self.names() != (0, 0) {
             return refuse("subjectAltNames are not allowed");
@@ -132,16 +134,48 @@ pub const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 pub const EDGE: &str = "edge.selvedge.dev/agent";
 pub const EDGES: &str = "system:edges";
 pub const EDGE_PREFIX: &str = "system:edge:";
+/// What an edge's certificate is for.
+pub const EDGE_USAGES: [&str; 2] = ["digital signature", "client auth"];
 pub const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
+/// Where upstream puts a user's uid into a certificate's subject.
+pub const UID: [u64; 8] = [1, 3, 6, 1, 4, 1, 57683, 2];
+
+/// The workspace and the name of the edge whose user name this is.
+pub fn edge_of(user: &str) -> Option<(&str, &str)> {
+    let (workspace, name) = user.strip_prefix(EDGE_PREFIX)?.rsplit_once(':')?;
+    let is_one = workspace != "*" && crate::request::is_cluster(workspace);
+    (is_one && api::names::dns1123_subdomain(name).is_empty()).then_some((workspace, name))
+}
 
 impl Pki {
     /// The certificate that answers a request, in PEM. It lasts `seconds` from `now`, but not longer than the authority.
     pub fn sign(&self, request: &Request, usages: &[&str], seconds: i64, now: i64) -> Result<String, Error> {
+        let (name, names) = (&request.params.distinguished_name, &request.params.subject_alt_names);
+        self.sign_key(&request.key, name.clone(), names.clone(), usages, (now, seconds))
+    }
+
+    /// A certificate for the agent of an edge, whatever else the request says. The uid is that of the edge's credential.
+    pub fn sign_edge(&self, request: &Request, user: &str, uid: &str, seconds: i64, now: i64) -> Result<String, Error> {
+        let mut name = DistinguishedName::new();
+        name.push(DnType::CommonName, user);
+        name.push(DnType::OrganizationName, EDGES);
+        name.push(DnType::CustomDnType(UID.to_vec()), uid);
+        self.sign_key(&request.key, name, Vec::new(), &EDGE_USAGES, (now, seconds))
+    }
+
+    fn sign_key(
+        &self,
+        key: &SubjectPublicKeyInfo,
+        name: DistinguishedName,
+        names: Vec<SanType>,
+        usages: &[&str],
+        (now, seconds): (i64, i64),
+    ) -> Result<String, Error> {
         let ca = self.authority();
         let issuer = Issuer::from_ca_cert_pem(&ca.certificate, KeyPair::from_pem(&ca.key)?)?;
         let mut params = CertificateParams::new(Vec::new())?;
-        params.distinguished_name = request.params.distinguished_name.clone();
-        params.subject_alt_names = request.params.subject_alt_names.clone();
+        params.distinguished_name = name;
+        params.subject_alt_names = names;
         params.is_ca = IsCa::ExplicitNoCa;
         params.use_authority_key_identifier_extension = true;
         params.key_usages = usages.iter().filter_map(|usage| key_usage(usage)).collect();
@@ -150,7 +184,7 @@ impl Pki {
         let time = |at: i64| epoch + Duration::from_secs(u64::try_from(at).unwrap_or_default());
         params.not_before = time(now - BACKDATE);
         params.not_after = time((now + seconds).min(self.authority_ends().unwrap_or(i64::MAX)));
-        Ok(params.signed_by(&request.key, &issuer)?.pem())
+        Ok(params.signed_by(key, &issuer)?.pem())
     }
 }
 
@@ -195,7 +229,7 @@ mod tests {
 
     fn request(name: &str, group: &str, hosts: &[&str]) -> String {
         let mut params = CertificateParams::new(hosts.iter().map(|h| (*h).to_owned()).collect::<Vec<_>>()).unwrap();
-        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
         params.distinguished_name.push(DnType::OrganizationName, group);
         let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap();
@@ -243,17 +277,24 @@ mod tests {
                 Err("DNS or IP subjectAltName is required"),
             ),
             ("system:node:a", "system:nodes", &["a.example"], KUBELET_SERVING, &client, Err("usages did not match")),
-            ("system:edge:shop-1", EDGES, &[], EDGE, &client, Ok(())),
-            ("system:edge:shop-1", "devs", &[], EDGE, &client, Err("subject organization is not system:edges")),
-            ("system:edge:shop-1", EDGES, &["shop"], EDGE, &client, Err("subjectAltNames are not allowed")),
-            ("system:edge:shop-1", EDGES, &[], EDGE, &serving, Err("usages did not match")),
+            ("system:edge:root:org:shop-1", EDGES, &[], EDGE, &client, Ok(())),
             (
-                "system:edge:Shop",
+                "system:edge:root:org:shop-1",
+                "devs",
+                &[],
+                EDGE,
+                &client,
+                Err("subject organization is not system:edges"),
+            ),
+            ("system:edge:root:org:shop-1", EDGES, &["shop"], EDGE, &client, Err("subjectAltNames are not allowed")),
+            ("system:edge:root:org:shop-1", EDGES, &[], EDGE, &serving, Err("usages did not match")),
+            (
+                "system:edge:root:Shop",
                 EDGES,
                 &[],
                 EDGE,
                 &client,
-                Err("subject common name is not system:edge: and the name of an edge"),
+                Err("subject common name is not system:edge:<workspace>:<name of a SyncTarget>"),
             ),
             (
                 "system:node:a",
@@ -261,7 +302,7 @@ mod tests {
                 &[],
                 EDGE,
                 &client,
-                Err("subject common name is not system:edge: and the name of an edge"),
+                Err("subject common name is not system:edge:<workspace>:<name of a SyncTarget>"),
             ),
         ] {
             let got = Request::parse(&request(name, group, hosts)).unwrap().is_for(signer, usages);

@@ -1,0 +1,121 @@
+//! An edge that has joined: how it gets to its center, and how its certificate stays good.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use link::transport::{self, Code, Connection, Dial, Line, Proxy};
+use tokio::sync::watch;
+use types::{EdgeId, JoinRequest};
+
+use super::{Error, ask_center, new_key, now, saved::Saved};
+use crate::{Agent, Dialer};
+
+/// The clock is looked at this often at least: it may have been set.
+const LOOK: Duration = Duration::from_secs(60);
+
+pub struct Member {
+    state: RwLock<State>,
+    data_dir: PathBuf,
+    proxy: Proxy,
+}
+
+struct State {
+    saved: Saved,
+    dial: Dial,
+}
+
+impl Member {
+    pub(super) fn new(saved: Saved, data_dir: &Path, proxy: Proxy) -> Result<Self, Error> {
+        let damaged = |error: Error| Error::Damaged { path: super::saved::path(data_dir), why: error.to_string() };
+        let dial = dial(&saved, proxy.clone()).map_err(damaged)?;
+        Ok(Self { state: RwLock::new(State { saved, dial }), data_dir: data_dir.to_owned(), proxy })
+    }
+
+    pub fn edge(&self) -> EdgeId {
+        self.saved().edge()
+    }
+
+    fn saved(&self) -> Saved {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).saved.clone()
+    }
+
+    /// Renews the certificate whenever four fifths of its time are over, through the link that there is, and then goes over to a
+    /// connection with the new one. Until `stop`.
+    pub async fn keep(self: Arc<Self>, agent: Arc<Agent>, mut stop: watch::Receiver<bool>) {
+        let mut link = agent.link();
+        let mut failures = 0u32;
+        loop {
+            let saved = self.saved();
+            let left = u64::try_from(saved.renew_at() - now()).unwrap_or_default();
+            // As often as makes sense for what is left of the certificate.
+            let again = ((saved.ends - saved.since).max(0) as u64 / 50).clamp(1, 600) << failures.min(3);
+            let wait = if failures > 0 { again } else { left };
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_secs(wait).min(LOOK)) => {}
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
+            if self.saved().renew_at() > now() {
+                continue;
+            }
+            let connection = tokio::select! {
+                Ok(found) = link.wait_for(Option::is_some) => found.clone(),
+                _ = stop.wait_for(|stop| *stop) => return,
+            };
+            let Some(connection) = connection else { continue };
+            match self.renew(&connection).await {
+                Ok(()) => {
+                    failures = 0;
+                    tracing::info!("the edge has a new certificate");
+                    agent.renew_connection();
+                }
+                Err(error) => {
+                    failures += 1;
+                    tracing::warn!(%error, "the edge's certificate could not be renewed; trying again");
+                }
+            }
+        }
+    }
+
+    async fn renew(&self, connection: &Connection) -> Result<(), Error> {
+        let (key, request) = new_key()?;
+        let asks = JoinRequest { request: Some(request), ..JoinRequest::default() };
+        let reply = ask_center(connection, &asks).await?;
+        let mut saved = self.saved();
+        saved.take(reply, key, now())?;
+        let dial = dial(&saved, self.proxy.clone())?;
+        saved.write(&self.data_dir)?;
+        *self.state.write().unwrap_or_else(PoisonError::into_inner) = State { saved, dial };
+        Ok(())
+    }
+}
+
+fn dial(saved: &Saved, proxy: Proxy) -> Result<Dial, Error> {
+    let roots = super::saved::certificates(&saved.certificate_authority)?;
+    Ok(Dial::new(&saved.center, &roots, Some(saved.identity()?), proxy)?)
+}
+
+impl Dialer for Member {
+    fn open(&self) -> BoxFuture<'static, Result<(Connection, Line), transport::Error>> {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let (dial, ends) = (state.dial.clone(), state.saved.ends);
+        drop(state);
+        Box::pin(async move {
+            let here = now();
+            if here >= ends {
+                let message = Error::Ended { ended: ends, here }.to_string();
+                return Err(transport::Error::Refused { code: Code(401), message, retry_after: None });
+            }
+            let connection = Connection::open(&dial).await?;
+            let line = connection.session().await?;
+            Ok((connection, line))
+        })
+    }
+
+    fn center(&self) -> String {
+        self.saved().center
+    }
+}

@@ -1,0 +1,118 @@
+//! What an edge needs to run somewhere: the manifests for an existing cluster, the unit for a bare node.
+
+use anyhow::{Result, bail};
+use clap::Args;
+use serde_json::{Value, json};
+
+/// For systemd, as packages install it.
+pub const UNIT: &str = include_str!("../../../deploy/systemd/selvedge-edge.service");
+
+#[derive(Args)]
+pub struct Manifest {
+    /// Where the center answers, as in https://center.example:6443.
+    #[arg(long)]
+    center: String,
+    /// The token to join with, from `selvedge join-token create`.
+    #[arg(long)]
+    token: String,
+    /// The edge's name: that of its SyncTarget at the center.
+    #[arg(long)]
+    name: String,
+    /// The image to run.
+    #[arg(long, default_value = concat!("selvedge:", env!("CARGO_PKG_VERSION")))]
+    image: String,
+    /// The namespace to put everything into.
+    #[arg(long, default_value = "selvedge-edge")]
+    namespace: String,
+    /// A proxy on the way to the center.
+    #[arg(long)]
+    https_proxy: Option<String>,
+}
+
+impl Manifest {
+    pub fn text(&self) -> Result<String> {
+        if let Err(why) = self.token.parse::<types::JoinToken>() {
+            bail!("{why}");
+        }
+        let documents = self.objects().iter().map(yaml_serde::to_string).collect::<Result<Vec<_>, _>>()?;
+        Ok(documents.join("---\n"))
+    }
+
+    fn objects(&self) -> Vec<Value> {
+        let (name, namespace) = ("selvedge-edge", self.namespace.as_str());
+        let labels = json!({"app.kubernetes.io/name": name, "app.kubernetes.io/instance": self.name});
+        let metadata = json!({"name": name, "namespace": namespace, "labels": labels});
+        let global = json!({"name": name, "labels": labels});
+        let account = json!([{"kind": "ServiceAccount", "name": name, "namespace": namespace}]);
+        vec![
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}),
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}),
+            // What it needs to know of the cluster that it runs in; it changes nothing there.
+            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": global, "rules": [
+                {"apiGroups": [""], "resources": ["nodes", "namespaces"], "verbs": ["get", "list", "watch"]}]}),
+            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": global,
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}, "subjects": account}),
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "stringData": {"token": self.token}}),
+            // Keys, certificates and objects outlive the pod: the token is used up by then.
+            json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": {
+                "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}),
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {
+                "selector": labels, "ports": [{"name": "https", "port": 443, "targetPort": "https"}]}}),
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {
+                "replicas": 1, "strategy": {"type": "Recreate"}, "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": self.pod()}}}),
+        ]
+    }
+
+    fn pod(&self) -> Value {
+        let name = "selvedge-edge";
+        let mut env = vec![json!({"name": "SELVEDGE_TOKEN",
+            "valueFrom": {"secretKeyRef": {"name": name, "key": "token", "optional": true}}})];
+        if let Some(proxy) = &self.https_proxy {
+            env.push(json!({"name": "HTTPS_PROXY", "value": proxy}));
+        }
+        let host = format!("{name}.{}.svc", self.namespace);
+        let args = ["edge", "--data-dir", "/var/lib/selvedge", "--listen", "0.0.0.0:6443", "--tls-names", &host];
+        let args: Vec<&str> = args.into_iter().chain(["--center", &self.center, "--name", &self.name]).collect();
+        json!({
+            "serviceAccountName": name,
+            "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532,
+                "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [{
+                "name": "edge", "image": self.image, "command": ["selvedge"], "args": args, "env": env,
+                "ports": [{"name": "https", "containerPort": 6443}],
+                "readinessProbe": {"httpGet": {"path": "/readyz", "port": "https", "scheme": "HTTPS"}},
+                "resources": {"requests": {"cpu": "50m", "memory": "32Mi"}},
+                "securityContext": {"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
+                    "capabilities": {"drop": ["ALL"]}},
+                "volumeMounts": [{"name": "data", "mountPath": "/var/lib/selvedge"}]
+            }],
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_has_everything_an_edge_needs() {
+        let token = format!("a.b.{}.root", "0".repeat(64));
+        let manifest = Manifest {
+            center: "https://c".into(),
+            token: token.clone(),
+            name: "florin".into(),
+            image: "x:1".into(),
+            namespace: "there".into(),
+            https_proxy: Some("http://p:1".into()),
+        };
+        let text = manifest.text().unwrap();
+        let kinds: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("kind: ")).collect();
+        for kind in ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Secret", "Deployment"] {
+            assert!(kinds.contains(&kind), "{kinds:?}");
+        }
+        assert_eq!(text.matches(&token).count(), 1, "the token is in the Secret and nowhere else");
+        assert!(Manifest { token: "x".into(), ..manifest }.text().is_err());
+    }
+}
