@@ -250,6 +250,9 @@ class Kubelet:
                       "details": {"causes": [{"reason": "ExitCode", "message": str(code)}]}}
         ws.send(b"\3" + json.dumps(status).encode())
         ws.send(struct.pack(">H", 1000), 8)
+        # What is unread when a socket is closed resets it, and takes what was sent with it.
+        while ws.receive()[0] != 8:
+            pass
 
     def forward(self, ws):
         """SPDY inside a WebSocket: see `spdy` for the little of it that port-forward needs."""

@@ -26,7 +26,7 @@ use crate::{
     kinds::Kinds,
     limits::Inflight,
     metrics::Metrics,
-    onward::{Kubelets, Upgraded},
+    onward::{Kubelets, Lingering, Upgraded},
     openapi::Documents,
     workspaces::Workspaces,
 };
@@ -233,7 +233,8 @@ impl Server {
         });
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(HANDSHAKE).max_buf_size(128 << 10).half_close(false);
-        let mut connection = Box::pin(http.serve_connection(TokioIo::new(stream), service).with_upgrades());
+        let mut connection =
+            Box::pin(http.serve_connection(TokioIo::new(Lingering::new(stream)), service).with_upgrades());
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
             () = stopped(&mut shutdown) => {

@@ -4,6 +4,7 @@
 mod destination;
 mod endpoints;
 mod kubelet;
+mod linger;
 mod options;
 mod pass;
 
@@ -22,6 +23,7 @@ use crate::{
 
 use destination::{Destination, Trust};
 pub use kubelet::Kubelets;
+pub use linger::Lingering;
 pub use pass::{Upgraded, goes_on, is_upgrade, pass};
 
 /// Whether a request is passed on.

@@ -17,6 +17,7 @@ use hyper::{body::Incoming, client::conn::http1, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
+use super::linger;
 use crate::{body::Body, mount::AnyBody};
 
 /// In a response's extensions: it may take for ever, and nobody waits for its end to say that it has begun.
@@ -129,19 +130,30 @@ impl http_body::Body for Passing {
     }
 }
 
+/// Copies until there is no more, and says so. From an end that does not listen any more it is read on: a connection that is dropped
+/// while something is unread is reset, and takes with it what was sent the other way.
+async fn one_way(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) -> io::Result<u64> {
+    let copied = tokio::io::copy(&mut from, &mut to).await;
+    let _ = to.shutdown().await;
+    if copied.is_err() {
+        let _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
+    }
+    copied
+}
+
 async fn copy(client: OnUpgrade, server: OnUpgrade, connection: Running, stop: BoxFuture<'static, ()>, kept: Upgraded) {
     let copied = async {
         let (client, server) = tokio::try_join!(client, server).map_err(io::Error::other)?;
-        let (mut from_client, mut to_client) = tokio::io::split(TokioIo::new(client));
-        let (mut from_server, mut to_server) = tokio::io::split(TokioIo::new(server));
-        // As upstream: whoever leaves first ends it for both.
-        let copied = tokio::select! {
-            copied = tokio::io::copy(&mut from_client, &mut to_server) => copied,
-            copied = tokio::io::copy(&mut from_server, &mut to_client) => copied,
+        let (from_client, to_client) = tokio::io::split(TokioIo::new(client));
+        let (from_server, to_server) = tokio::io::split(TokioIo::new(server));
+        let mut up = std::pin::pin!(one_way(from_client, to_server));
+        let mut down = std::pin::pin!(one_way(from_server, to_client));
+        // Whoever leaves first ends it for both, but what was said before is still heard.
+        tokio::select! {
+            copied = &mut up => tokio::time::timeout(linger::PATIENCE, down).await.unwrap_or(Ok(0)).and(copied),
+            copied = &mut down => tokio::time::timeout(linger::PATIENCE, up).await.unwrap_or(Ok(0)).and(copied),
             () = stop => Ok(0),
-        };
-        let _ = tokio::join!(to_client.shutdown(), to_server.shutdown());
-        copied
+        }
     };
     if let Err(error) = copied.await {
         tracing::debug!(%error, "an upgraded connection ended early");
