@@ -5,6 +5,7 @@
 
 mod client;
 mod create;
+mod edges;
 mod flood;
 mod list;
 mod mixed;
@@ -140,6 +141,18 @@ enum Command {
         #[arg(long, default_value_t = 16)]
         connections: usize,
     },
+    /// Connect --count edges to a Selvedge center: memory for each, one change to all, all coming back at once
+    Edges {
+        /// The center's data directory: its authority signs the edges' certificates
+        #[arg(long)]
+        data_dir: String,
+        /// Whose objects the edges hold; --url leads to the root workspace
+        #[arg(long, default_value = "root")]
+        workspace: String,
+        /// Give up after this many seconds of waiting
+        #[arg(long, default_value_t = 300)]
+        timeout: u64,
+    },
     /// Delete every ConfigMap that kbench made in the namespace
     Clean,
 }
@@ -193,6 +206,10 @@ async fn run(cli: Cli) -> Result<Value> {
         }
         Command::Mixed { seconds, objects, weights } => mixed::mixed(&target, &c, seconds, objects, &weights).await,
         Command::Flood { seconds, connections } => flood::flood(&target, &c, seconds, connections).await,
+        Command::Edges { data_dir, workspace, timeout } => {
+            let plan = edges::Plan { data_dir, workspace, timeout: Duration::from_secs(timeout) };
+            edges::edges(&target, &c, &plan).await
+        }
         Command::Clean => create::clean(&target, &c).await,
     }
 }
