@@ -56,6 +56,8 @@ pub struct Fleet {
     pub(crate) told: Told,
     pub(crate) tunnels: Tunnels,
     admission: Mutex<Admission>,
+    begun: AtomicU64,
+    busy: AtomicU64,
     clock: Instant,
     started: i64,
     /// The furthest revision that any edge was told of.
@@ -83,6 +85,8 @@ impl Fleet {
             told: Told::default(),
             tunnels: Tunnels::default(),
             admission: Mutex::new(Admission::new(PER_SECOND, BURST)),
+            begun: AtomicU64::new(0),
+            busy: AtomicU64::new(0),
             clock: Instant::now(),
             started: clock::unix(),
             acked: AtomicU64::new(0),
@@ -227,7 +231,15 @@ impl Fleet {
 
     pub(crate) fn admit(&self) -> std::result::Result<(), Millis> {
         let now = self.now();
-        self.admission.lock().unwrap_or_else(PoisonError::into_inner).admit(now)
+        let admitted = self.admission.lock().unwrap_or_else(PoisonError::into_inner).admit(now);
+        let count = if admitted.is_ok() { &self.begun } else { &self.busy };
+        count.fetch_add(1, Ordering::Relaxed);
+        admitted
+    }
+
+    /// How many sessions were begun, and how many were put off.
+    pub(crate) fn doorkeeping(&self) -> (u64, u64) {
+        (self.begun.load(Ordering::Relaxed), self.busy.load(Ordering::Relaxed))
     }
 
     fn target_changed(self: &Arc<Self>, change: &Change) {

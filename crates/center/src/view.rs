@@ -1,7 +1,10 @@
 //! `GET /clusters/<workspace>/fleet`: how the edges of a workspace are at this moment. Live, from the sessions: whether an edge is in sync
 //! changes with every change, and is written nowhere.
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::{
+    fmt::Write,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 use api::status::Result;
 use futures::future::BoxFuture;
@@ -16,6 +19,37 @@ pub struct View(pub Arc<Fleet>);
 impl Mount for View {
     fn takes(&self, _cluster: &str, path: &str) -> bool {
         path == "/fleet"
+    }
+
+    fn metrics(&self, out: &mut String) {
+        let fleet = &self.0;
+        let (mut connected, mut in_sync, mut pending, mut held, mut refused) = (0u64, 0u64, 0u64, 0u64, 0u64);
+        let edges = fleet.edges.list(None);
+        for live in edges.iter().filter_map(|edge| edge.session()) {
+            let facts = live.facts();
+            connected += u64::from(facts.connected);
+            in_sync += u64::from(facts.in_sync);
+            pending += live.waiting.load(Relaxed) + live.in_flight.load(Relaxed);
+            held += facts.held.map_or(0, |(pending, _)| pending);
+            refused += facts.refused_count();
+        }
+        for (name, help, value) in [
+            ("selvedge_edges", "SyncTargets that are known.", edges.len() as u64),
+            ("selvedge_edges_connected", "Edges that are connected to this center.", connected),
+            ("selvedge_edges_in_sync", "Connected edges that hold what they should.", in_sync),
+            ("selvedge_edge_objects_pending", "Objects on their way to connected edges.", pending),
+            ("selvedge_edge_deletions_held", "Deletions that wait to be confirmed.", held),
+            ("selvedge_edge_objects_refused", "Objects that connected edges could not take.", refused),
+        ] {
+            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}");
+        }
+        let (begun, busy) = fleet.doorkeeping();
+        for (name, help, value) in [
+            ("selvedge_edge_sessions", "Sessions that edges began.", begun),
+            ("selvedge_edge_sessions_busy", "Sessions that were put off because too many came at once.", busy),
+        ] {
+            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} counter\n{name}_total {value}");
+        }
     }
 
     fn serve(&self, server: Arc<Server>, asked: Mounted) -> BoxFuture<'static, Result<Response<Body>>> {

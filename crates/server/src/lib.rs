@@ -116,6 +116,10 @@ pub enum Error {
 }
 
 impl Server {
+    fn mounts(&self) -> &[Arc<dyn Mount>] {
+        &self.mounts
+    }
+
     /// Other servers write to the same store.
     pub fn has_shared_store(&self) -> bool {
         self.shared_store

@@ -174,13 +174,14 @@ async fn serve(server: Arc<Server>, stream: TcpStream, tls: TlsAcceptor, place: 
             if let Some(audit) = &server.audit {
                 audit.begin(&mut request, from);
             }
-            async move {
+            // On the heap, as it is large and a stream that goes on for days would keep its place.
+            Box::pin(async move {
                 let response = server.handle(request, peer).await;
                 if let Some(upgraded) = response.extensions().get::<Upgraded>() {
                     upgraded.keep(Box::new(place));
                 }
                 Ok::<_, std::convert::Infallible>(response)
-            }
+            })
         })
     };
     let mut http = auto::Builder::new(TokioExecutor::new());

@@ -87,6 +87,9 @@ impl Metrics {
         if let Some(audit) = &server.audit {
             audit.text(&mut out);
         }
+        for mount in server.mounts() {
+            mount.metrics(&mut out);
+        }
         out.push_str("# EOF\n");
         out.into_bytes()
     }

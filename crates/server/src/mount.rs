@@ -22,6 +22,9 @@ pub trait Mount: Send + Sync + 'static {
         false
     }
 
+    /// Adds what `/metrics` shall show of it, each metric with its HELP and TYPE lines.
+    fn metrics(&self, _out: &mut String) {}
+
     /// Answers one. Nothing was authorised yet: [`Server::allow`] does that.
     fn serve(&self, server: Arc<Server>, asked: Mounted) -> BoxFuture<'static, Result<Response<Body>>>;
 }

@@ -226,7 +226,7 @@ async fn send(line: &Option<Line>, message: Message) {
 }
 
 /// Two ends of a line.
-fn pair() -> (Line, Line) {
+pub fn pair() -> (Line, Line) {
     let mut ends = Vec::new();
     let (mut inlets, mut bodies) = (Vec::new(), Vec::new());
     for _ in 0..2 {

@@ -305,3 +305,19 @@ async fn a_newer_session_a_cut_and_a_revocation_end_a_session() {
     assert!(started.elapsed() < Duration::from_secs(1));
     until("it to be gone", || !florin.disk.lock().unwrap().online).await;
 }
+
+#[tokio::test]
+async fn a_session_is_small() {
+    let center = Center::new().await;
+    let florin = center.join("florin").await;
+    drop(florin);
+    let edge = center.fleet.edges.get(&EdgeId::new("root", "florin")).unwrap();
+    let (line, _other) = edge::pair();
+    let task = crate::session::run(center.fleet.clone(), center.server().clone(), edge, line);
+    let (task, machine) = (size_of_val(&task), size_of::<link::Session>());
+    let live = size_of::<crate::edges::Live>() + size_of::<crate::edges::Edge>();
+    assert!(
+        task + live < 6000,
+        "a session's task takes {task} bytes ({machine} of them the machine), and {live} beside it"
+    );
+}
