@@ -1,14 +1,18 @@
 """Through the link to an edge's own API: kubectl at the center, `/clusters/root:florin-mb/…`, with rights on both sides."""
 import contextlib
+import http.client
 import json
+import re
 import socket
+import ssl
 import time
 
 import pytest
 
-from center import Tools, wait_for
-from edge import SYNCTARGETS, annotate, fleet
+from center import ROOT, Tools, wait_for
+from edge import SYNCTARGETS, Edge, annotate, fleet
 from kubelet import Kubelet
+from test_identity import Client
 from test_kubelet import raw, started
 
 MAILBOX = "/clusters/root:florin-mb"
@@ -31,6 +35,15 @@ def give(server, user, name, resources, verbs, groups=("",), **rule):
         "kind": "ClusterRoleBinding", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": name},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]})
+
+
+def member(edge):
+    """Requests to the center as the edge itself makes them."""
+    saved = json.loads((edge.data_dir / "edge.json").read_text())
+    files = edge.data_dir.with_name("member.crt"), edge.data_dir.with_name("member.key")
+    for file, text in zip(files, (saved["certificate"], saved["key"])):
+        file.write_text(text)
+    return Client(edge.center, cert=files)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +117,7 @@ def test_into_pods(edge, kubectl, tmp_path):
 def test_both_sides_decide(edge, kubectl):
     center, proxy = edge.center, {"resources": ["synctargets/proxy"], "groups": ("workload.kcp.io",)}
     center.api("POST", SYNCTARGETS, {"apiVersion": "workload.kcp.io/v1alpha1", "kind": "SyncTarget",
-                                     "metadata": {"name": "guilder"}, "spec": {}}, expect=(201, 409))
+                                     "metadata": {"name": "penny"}, "spec": {}})
     for user in ("both", "center-only"):
         give(center, user, f"{user}-at-center", verbs=["get"], resourceNames=["florin"], **proxy)
     give(center, "doer", "doer-at-center", verbs=["get", "create"], resourceNames=["florin"], **proxy)
@@ -120,10 +133,10 @@ def test_both_sides_decide(edge, kubectl):
     assert kubectl("--as=doer", "exec", "web", "--", "x") == "x\n"
     assert 'cannot delete resource "synctargets/proxy"' in kubectl("--as=doer", "delete", "pod", "web", code=1)
     # A right to one edge is none to another.
-    code, _, body = center.request("GET", "/clusters/root:guilder-mb" + PODS, headers={"Impersonate-User": "both"})
+    code, _, body = center.request("GET", "/clusters/root:penny-mb" + PODS, headers={"Impersonate-User": "both"})
     assert code == 403 and b"synctargets/proxy" in body
-    code, _, body = center.request("GET", "/clusters/root:guilder-mb" + PODS)
-    assert code == 503 and b"root:guilder is not connected, and was never seen" in body
+    code, _, body = center.request("GET", "/clusters/root:penny-mb" + PODS)
+    assert code == 503 and b"root:penny is not connected, and was never seen" in body
 
 
 def test_who_asks_is_what_the_center_says(edge, tmp_path):
@@ -139,7 +152,7 @@ def test_who_asks_is_what_the_center_says(edge, tmp_path):
         head = {**lie, "Content-Type": "application/json", "Content-Length": str(len(nobody)), "Connection": "close",
                 "Authorization": "Bearer nonsense"}
         tls = server._tls
-        anonymous = __import__("ssl").create_default_context(cafile=str(server.ca))
+        anonymous = ssl.create_default_context(cafile=str(server.ca))
         server._tls = anonymous
         try:
             with raw(server, path + REVIEW, head, "POST") as conn:
@@ -169,12 +182,43 @@ def test_what_is_large_arrives_whole_and_what_is_refused_early_is_refused(edge, 
     listed = center.api("GET", path)
     assert sum(o.get("data") == data for o in listed["items"]) == 6
     give(center, "large", "large-at-center", ["synctargets/proxy"], ["*"], groups=("workload.kcp.io",))
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "no"}, "data": data}
-    for _ in range(5):
+    body = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "no"}, "data": data})
+    for _ in range(3):
         # The edge refuses before it has read all of it.
         assert 'User "large" cannot create resource "configmaps"' in kubectl("--as=large", "create", "--validate=false", "-f", "-", stdin=body, code=1)
     for n in range(6):
         center.api("DELETE", f"{path}/large-{n}")
+
+
+def test_the_page_about_it(edge, tmp_path):
+    page = (ROOT / "docs" / "tunnel.md").read_text()
+    shell, = re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)
+    role, = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
+    tools = Tools(edge.center, tmp_path)
+    done = tools.run(["bash", "-exuo", "pipefail", "-c", shell], env={"CENTER": edge.center.url})
+    assert "Running" in done.stdout and "three\n" in done.stdout and done.stdout.endswith("ls\n")
+    tools.kubectl("apply", "-f", "-", stdin=role)
+
+
+def test_an_edge_that_is_revoked_is_out_at_once(edge, tmp_path):
+    """Also of what is under way; and it gets nothing with tickets of others, nor with none."""
+    guilder = Edge(edge.center, tmp_path / "guilder", "guilder").start().wait_connected()
+    try:
+        code, said = member(guilder).request("POST", "/selvedge.link.v1.Link/Tunnel", "", {"selvedge-ticket": "0" * 32})
+        assert code == 404 and "nobody waits" in said["message"]
+        mailbox = "/clusters/root:guilder-mb"
+        with contextlib.closing(edge.center.connection(10)) as conn:
+            conn.request("GET", f"{mailbox}{PODS}?watch=true")
+            watch = conn.getresponse()
+            assert watch.status == 200
+            edge.center.api("DELETE", f"{SYNCTARGETS}/guilder")
+            began = time.monotonic()
+            with pytest.raises((http.client.IncompleteRead, ConnectionError, OSError)):
+                watch.read()
+            assert time.monotonic() - began < 2
+        assert edge.center.request("GET", mailbox + PODS)[0] in (403, 404)
+    finally:
+        guilder.kill()
 
 
 def test_tickets(edge):

@@ -114,12 +114,16 @@ async fn open(
     let (waits, stream) = oneshot::channel();
     let crowded = || Status::too_many_requests(format!("too many are speaking with the edge {edge} already"), 1);
     let place = fleet.tunnels.0.take(edge, ticket, waits).ok_or_else(crowded)?;
-    if !fleet.tell(edge, &Message::Open { ticket }) {
-        return Err(away(fleet, server, edge));
-    }
-    match tokio::time::timeout(PATIENCE, stream).await {
-        Ok(Ok(stream)) => Ok((place, stream)),
-        Ok(Err(_)) => Err(away(fleet, server, edge)),
+    let session = fleet.edges.get(edge).and_then(|edge| edge.session()).filter(|live| live.facts().connected);
+    let Some(session) = session else { return Err(away(fleet, server, edge)) };
+    // Behind what is being sent: an edge that is catching up over a slow line answers all the same.
+    let opened = async {
+        session.sender.send(Message::Open { ticket }).await.ok()?;
+        stream.await.ok()
+    };
+    match tokio::time::timeout(PATIENCE, opened).await {
+        Ok(Some(stream)) => Ok((place, stream)),
+        Ok(None) => Err(away(fleet, server, edge)),
         Err(_) => {
             let seconds = PATIENCE.as_secs();
             Err(Status::unavailable(format!("the edge {edge} is connected, but opened no tunnel in {seconds} s")))
@@ -130,7 +134,7 @@ async fn open(
 /// Nothing is said about when to come again: kubectl would wait for it without a word.
 fn away(fleet: &Fleet, server: &Server, edge: &EdgeId) -> Status {
     if fleet.is_connected(edge) {
-        return Status::unavailable(format!("the edge {edge} is connected, but takes nothing at the moment"));
+        return Status::unavailable(format!("the edge {edge} has just connected anew: ask again"));
     }
     let elsewhere = if server.has_shared_store() { " to this center" } else { "" };
     let lost = fleet.edges.get(edge).and_then(|edge| edge.lost()).map(|lost| server::clock::at(lost.at));
