@@ -440,27 +440,42 @@ def test_nodes_ask_only_for_their_own_certificates(here, home, node):
 
 def test_edges_have_a_signer_of_their_own(here, home, tools):
     agent = "edge.selvedge.dev/agent"
+    targets = "/apis/workload.kcp.io/v1alpha1/synctargets"
+    make = lambda name: here.api("POST", targets, {"apiVersion": "workload.kcp.io/v1alpha1", "kind": "SyncTarget", "metadata": {"name": name}})
+    subject = "/O=system:edges/CN=system:edge:root:{}"
+    failed = lambda name: [c for c in here.api("GET", f"{CSR}/{name}")["status"]["conditions"] if c["type"] == "Failed"]
+    uid = make("shop-2")["metadata"]["uid"]
     token = bootstrap_token(here, "shops1", **{"auth-extra-groups": "system:bootstrappers:shops"})
     tools.kubectl("create", "clusterrolebinding", "shops-ask", "--clusterrole=system:node-bootstrapper", "--group=system:bootstrappers:shops")
     newcomer = Client(here, token=token)
-    base, (status, _) = csr(newcomer, home, "shop-1", "/O=system:edges/CN=system:edge:shop-1", agent)
+    base, (status, _) = csr(newcomer, home, "shop-1", subject.format("shop-1"), agent)
     assert status == 201
     time.sleep(0.3)
     assert not here.api("GET", f"{CSR}/shop-1").get("status"), "nobody has said yet that shops may come by themselves"
+    tools.kubectl("certificate", "approve", "shop-1")
+    assert "no SyncTarget" in wait_for("the refusal", lambda: failed("shop-1"), 10)[0]["message"]
     role = "system:certificates.k8s.io:certificatesigningrequests:edgeclient"
     tools.kubectl("create", "clusterrolebinding", "shops-come", f"--clusterrole={role}", "--group=system:bootstrappers:shops")
-    base, _ = csr(newcomer, home, "shop-2", "/O=system:edges/CN=system:edge:shop-2", agent)
+    base, _ = csr(newcomer, home, "shop-2", subject.format("shop-2"), agent)
     shop = Client(here, cert=certificate(here, base, "shop-2"))
-    assert shop.who()["username"] == "system:edge:shop-2" and "system:edges" in shop.who()["groups"]
+    who = shop.who()
+    assert (who["username"], who["uid"]) == ("system:edge:root:shop-2", uid) and "system:edges" in who["groups"]
     tools.kubectl("create", "clusterrolebinding", "edges-ask", "--clusterrole=system:node-bootstrapper", "--group=system:edges")
-    base, (status, _) = csr(shop, home, "shop-2-again", "/O=system:edges/CN=system:edge:shop-2", agent)
+    base, (status, _) = csr(shop, home, "shop-2-again", subject.format("shop-2"), agent)
     assert status == 201 and certificate(here, base, "shop-2-again")
-    _, (status, reply) = csr(shop, home, "shop-3", "/O=system:edges/CN=system:edge:shop-3", agent)
-    assert status == 403 and "can only create an edge CSR with CN=system:edge:shop-2" in reply["message"]
-    base, _ = csr(newcomer, home, "odd", "/O=system:masters/CN=system:edge:odd", agent)
+    _, (status, reply) = csr(shop, home, "shop-3", subject.format("shop-3"), agent)
+    assert status == 403 and "can only create an edge CSR with CN=system:edge:root:shop-2" in reply["message"]
+    # An old certificate gets no new one for a SyncTarget that was made anew.
+    here.api("DELETE", f"{targets}/shop-2")
+    make("shop-2")
+    csr(shop, home, "shop-2-stale", subject.format("shop-2"), agent)
+    # Nor does one workspace make edges of another.
+    csr(newcomer, home, "elsewhere", "/O=system:edges/CN=system:edge:root:org:shop-2", agent)
+    assert "not of this workspace" in wait_for("the refusal", lambda: failed("elsewhere"), 10)[0]["message"]
+    assert not here.api("GET", f"{CSR}/shop-2-stale").get("status"), "somebody else has to approve it"
+    base, _ = csr(newcomer, home, "odd", "/O=system:masters/CN=system:edge:root:odd", agent)
     tools.kubectl("certificate", "approve", "odd")
-    failed = lambda: [c for c in here.api("GET", f"{CSR}/odd")["status"]["conditions"] if c["type"] == "Failed"]
-    assert "organization is not system:edges" in wait_for("the refusal", failed, 10)[0]["message"]
+    assert "organization is not system:edges" in wait_for("the refusal", lambda: failed("odd"), 10)[0]["message"]
 
 
 def test_kubectl_asks_who_may(here, tools, node):

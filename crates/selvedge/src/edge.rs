@@ -42,7 +42,7 @@ enum Command {
     /// Print a systemd unit that runs an edge on a bare node.
     SystemdUnit,
     /// Print the configuration that an edge would run with: defaults, file, environment and flags together.
-    Config(EdgeSettings),
+    Config(Box<EdgeSettings>),
 }
 
 /// What flags, environment and file may say of an edge, besides what they say of any server.
@@ -95,7 +95,7 @@ pub fn run(edge: Edge) -> Result<()> {
         Some(Command::Revoke(revoke)) => fleet::run_revoke(&revoke),
         Some(Command::Manifest(manifest)) => say(&manifest.text()?),
         Some(Command::SystemdUnit) => say(deploy::UNIT),
-        Some(Command::Config(settings)) => say(&yaml_serde::to_string(&EdgeConfig::resolve(settings)?)?),
+        Some(Command::Config(settings)) => say(&yaml_serde::to_string(&EdgeConfig::resolve(*settings)?)?),
     }
 }
 

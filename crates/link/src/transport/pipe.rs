@@ -56,7 +56,9 @@ impl Pipe {
         }
         state.waiting += piece.len();
         state.pieces.push_back(piece);
-        state.reader.take().map(Waker::wake);
+        if let Some(reader) = state.reader.take() {
+            reader.wake();
+        }
         Ok(None)
     }
 
@@ -75,7 +77,9 @@ impl Pipe {
     pub fn end(&self) {
         let mut state = self.state();
         state.ended = true;
-        state.reader.take().map(Waker::wake);
+        if let Some(reader) = state.reader.take() {
+            reader.wake();
+        }
         wake(&mut state);
     }
 

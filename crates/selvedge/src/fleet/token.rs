@@ -111,7 +111,19 @@ impl Fleet {
             expires: now + lasts,
             uses: create.uses,
         };
-        self.remote.call("POST", self.secrets(), Some(center::join::secret(&new))).await?.done()?;
+        let secret = center::join::secret(&new);
+        let mut made = self.remote.call("POST", self.secrets(), Some(secret.clone())).await?;
+        if made.code == 404 {
+            // Workspaces have no such namespace of their own.
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TOKEN_NAMESPACE}});
+            let path = format!("/clusters/{}/api/v1/namespaces", self.workspace);
+            let placed = self.remote.call("POST", path, Some(namespace)).await?;
+            if placed.code != 409 {
+                placed.done()?;
+            }
+            made = self.remote.call("POST", self.secrets(), Some(secret)).await?;
+        }
+        made.done()?;
         say(&format!("{token}\n"))?;
         // Whoever makes tokens tidies up; that it may not matters to nobody.
         for old in self.tokens().await.unwrap_or_default().iter().filter(|old| center::join::is_forgotten(old, now)) {
