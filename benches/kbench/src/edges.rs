@@ -2,6 +2,7 @@
 //! machine over a hash tree without contents. Measures what an edge costs the center, how long one change takes to all of them,
 //! and what it is like when all come back at once.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -19,11 +20,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::client::{Client, Result, Target};
-use crate::objects::{collection, configmap, ensure_namespace, filler, is_status, run_id};
+use crate::objects::{collection, configmap, ensure_namespace, filler, run_id};
 use crate::stats::{ProcMeter, Samples};
 use crate::{Common, JSON};
 
 const TARGETS: &str = "/apis/workload.kcp.io/v1alpha1/synctargets";
+
+/// Where a certificate says its user's uid.
+const UID: [u64; 8] = [1, 3, 6, 1, 4, 1, 57683, 2];
 
 pub(crate) struct Plan {
     /// Where the center's authority lies: its data directory.
@@ -51,7 +55,7 @@ pub(crate) async fn edges(target: &Arc<Target>, c: &Common, plan: &Plan) -> Resu
     let mut client = Client::new(target);
     let (name, path) = (format!("kb-{run}"), collection(&c.namespace));
     client.call(Method::POST, &path, JSON, Some((JSON, configmap(&name, &run, json!({"n": "0"}), None)))).await?;
-    make_targets(target, c, plan, &names).await?;
+    let uids = make_targets(target, c, plan, &names).await?;
     let authority = Authority::read(Path::new(&plan.data_dir))?;
     let before = rss(c);
 
@@ -60,7 +64,8 @@ pub(crate) async fn edges(target: &Arc<Target>, c: &Common, plan: &Plan) -> Resu
     let begun = Instant::now();
     let mut tasks = JoinSet::new();
     for (n, name) in names.iter().enumerate() {
-        let dial = authority.dial(&c.url, &format!("system:edge:root:{name}"))?;
+        let uid = uids.get(name).map(String::as_str).unwrap_or_default();
+        let dial = authority.dial(&c.url, &format!("system:edge:root:{name}"), uid)?;
         tasks.spawn(edge(fleet.clone(), dial, n as u64, storm.subscribe()));
         if n % 50 == 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -137,27 +142,34 @@ async fn wait(plan: &Plan, what: &str, count: impl Fn() -> u64, all: u64) -> Res
     Ok(())
 }
 
-async fn make_targets(target: &Arc<Target>, c: &Common, plan: &Plan, names: &[String]) -> Result<()> {
-    let mut tasks: JoinSet<Result<()>> = JoinSet::new();
+/// The uids of the SyncTargets by their names: a certificate has to say them.
+async fn make_targets(
+    target: &Arc<Target>,
+    c: &Common,
+    plan: &Plan,
+    names: &[String],
+) -> Result<HashMap<String, String>> {
+    let mut tasks: JoinSet<Result<Vec<(String, String)>>> = JoinSet::new();
     for some in names.chunks(names.len().div_ceil(c.clients.max(8)).max(1)) {
         let (target, some, workspace) = (target.clone(), some.to_vec(), plan.workspace.clone());
         tasks.spawn(async move {
             let mut client = Client::new(&target);
+            let mut made = Vec::new();
             for name in some {
-                let made = json!({"apiVersion": "workload.kcp.io/v1alpha1", "kind": "SyncTarget", "metadata": {"name": name,
+                let body = json!({"apiVersion": "workload.kcp.io/v1alpha1", "kind": "SyncTarget", "metadata": {"name": name,
                     "annotations": {"edge.selvedge.dev/workspace": workspace}}});
-                match client.call(Method::POST, TARGETS, JSON, Some((JSON, made.to_string().into()))).await {
-                    Err(e) if !is_status(&e, http::StatusCode::CONFLICT) => return Err(e),
-                    _ => {}
-                }
+                let answer = client.call(Method::POST, TARGETS, JSON, Some((JSON, body.to_string().into()))).await?;
+                let answer: Value = serde_json::from_slice(&answer)?;
+                made.push((name, answer["metadata"]["uid"].as_str().unwrap_or_default().to_owned()));
             }
-            Ok(())
+            Ok(made)
         });
     }
+    let mut all = HashMap::new();
     while let Some(done) = tasks.join_next().await {
-        done??;
+        all.extend(done??);
     }
-    Ok(())
+    Ok(all)
 }
 
 /// How many writes the center's store has seen.
@@ -191,11 +203,12 @@ impl Authority {
         Ok(Self { roots, issuer, key: KeyPair::generate()? })
     }
 
-    fn dial(&self, url: &str, user: &str) -> Result<Dial> {
+    fn dial(&self, url: &str, user: &str, uid: &str) -> Result<Dial> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, user);
         params.distinguished_name.push(DnType::OrganizationName, "system:edges");
+        params.distinguished_name.push(DnType::CustomDnType(UID.to_vec()), uid);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let certificate = params.signed_by(&self.key, &self.issuer)?;
         let key = PrivateKeyDer::from_pem_slice(self.key.serialize_pem().as_bytes())?;
