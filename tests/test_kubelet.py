@@ -1,5 +1,6 @@
 """Logs, exec, attach, port-forward, cp and proxies with kubectl, against a kubelet that runs nothing."""
 import contextlib
+import http.server
 import json
 import socket
 import subprocess
@@ -247,6 +248,27 @@ def test_certificates_of_kubelets(server, tmp_path):
         kubelet.close()
 
 
+def test_an_authority_for_kubelets(tmp_path):
+    """Where one is named, a kubelet that signed its own certificate is nobody."""
+    (tmp_path / "ca").mkdir()
+    authority = self_signed(tmp_path / "ca", "authority")
+    center = Center(tmp_path / "data", args=["--kubelet-certificate-authority", str(authority[0])]).start()
+    try:
+        kubelet = Kubelet(tmp_path, str(center.ca))
+        kubelet.register(center.api)
+        center.api("POST", "/api/v1/namespaces/default/pods", {
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
+            "spec": {"nodeName": "n1", "containers": [{"name": "a", "image": "x"}]}})
+        code, _, body = center.request("GET", "/api/v1/namespaces/default/pods/web/log")
+        assert code == 500 and b"x509: certificate signed by unknown authority" in body, body
+        kubelet.close()
+    finally:
+        center.kill()
+    center = Center(tmp_path / "other", args=["--kubelet-certificate-authority", str(tmp_path / "none.crt")])
+    with pytest.raises(SystemExit, match="none.crt"):
+        center.start()
+
+
 def own_address():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         with contextlib.suppress(OSError):
@@ -282,6 +304,60 @@ def test_proxies(server, node, tmp_path):
     kubelet.close()
     code, _, body = ask("GET", "/api/v1/nodes/far/proxy/pods")
     assert code == 503 and b"error trying to reach service" in body
+
+
+class Page(http.server.BaseHTTPRequestHandler):
+    """A pod's page: says what it was asked, and leads elsewhere."""
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        body = f"{self.command} {self.path} {self.rfile.read(int(self.headers.get('Content-Length') or 0)).decode()}".encode()
+        self.send_response(302 if self.path == "/moved" else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Access-Control-Allow-Origin", "*")
+        if self.path == "/moved":
+            self.send_header("Location", "/there")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_GET
+
+
+def test_pods_and_services_behind_a_proxy(server, node):
+    address = own_address()
+    if not address:
+        pytest.skip("this machine has no address besides 127.0.0.1")
+    page = http.server.ThreadingHTTPServer((address, 0), Page)
+    threading.Thread(target=page.serve_forever, daemon=True).start()
+    port = page.server_address[1]
+    base = "/api/v1/namespaces/default"
+    made = server.api("POST", f"{base}/pods", {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "page"},
+        "spec": {"nodeName": "n1", "containers": [{"name": "a", "image": "x", "ports": [{"containerPort": port}]}]}})
+    server.api("PUT", f"{base}/pods/page/status", {**made, "status": {"podIP": address, "podIPs": [{"ip": address}]}})
+    server.api("POST", f"{base}/services", {
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "shop"}, "spec": {"ports": [{"name": "http", "port": 80}]}})
+    server.api("POST", "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", {
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "ports": [{"name": "http", "port": port}],
+        "metadata": {"name": "shop-1", "labels": {"kubernetes.io/service-name": "shop"}},
+        "endpoints": [{"addresses": ["10.9.9.9"], "targetRef": {"kind": "Pod", "name": "page"}},
+                      {"addresses": [address], "targetRef": {"kind": "Pod", "name": "page"}}]})
+    for way in (f"{base}/pods/page/proxy", f"{base}/pods/http:page:{port}/proxy", f"{base}/services/shop:http/proxy",
+                f"{base}/services/shop:80/proxy"):
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+            code, headers, body = server.request(method, f"{way}/a%20b?c=d", None if method == "GET" else "text", content_type="text/plain")
+            assert (code, body.decode()) == (200, f"{method} /a%20b?c=d " + ("" if method == "GET" else "text")), way
+            assert "access-control-allow-origin" not in headers
+        code, headers, _ = server.request("GET", f"{way}/moved")
+        assert (code, headers["location"]) == (302, f"{way}/there")
+        assert server.request("HEAD", f"{way}/x")[0] == 200
+    assert server.request("GET", f"{base}/services/shop:https/proxy/")[0] == 503
+    page.shutdown()
+    page.server_close()
 
 
 def test_tenants_lead_the_server_nowhere(server, node):
