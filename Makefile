@@ -9,7 +9,7 @@ RELEASE_BIN := $(CARGO_TARGET_DIR)/release/selvedge
 PYTHON := PYTHONPATH=$(CURDIR)/.tools/python PYTHONDONTWRITEBYTECODE=1 python3
 PYTEST := cd tests && $(PYTHON) -m pytest -p no:cacheprovider
 
-.PHONY: help up build tools lint test unit fuzz blackbox torture apiprobe bench bench-quick generate deny clean
+.PHONY: help up build tools lint test unit fuzz blackbox torture apiprobe bench bench-quick layout generate deny clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -52,6 +52,10 @@ apiprobe: build ## compare with recordings of Kubernetes 1.36, by area
 bench: tools ## measure, print the table, write docs/benchmarks.md and its plots
 	$(CARGO) build --release --bin selvedge --bin kbench
 	$(PYTHON) benches/run --selvedge $(RELEASE_BIN) --kbench $(CARGO_TARGET_DIR)/release/kbench
+
+layout: tools ## find out which functions a server runs, for the linker to put side by side (needs valgrind)
+	$(CARGO) build --release --bin selvedge --bin kbench
+	$(PYTHON) benches/layout --selvedge $(RELEASE_BIN) --kbench $(CARGO_TARGET_DIR)/release/kbench
 
 bench-quick: tools ## the same with small numbers, printing only
 	$(CARGO) build --release --bin selvedge --bin kbench
