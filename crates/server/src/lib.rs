@@ -34,6 +34,7 @@ mod subresources;
 mod types;
 mod verbs;
 mod webhooks;
+mod wire;
 pub mod workspaces;
 mod yaml;
 

@@ -28,6 +28,7 @@ use crate::{
     metrics::Metrics,
     onward::{Kubelets, Lingering, Upgraded},
     openapi::Documents,
+    wire,
     workspaces::Workspaces,
 };
 
@@ -195,13 +196,14 @@ async fn serve(server: Arc<Server>, stream: TcpStream, tls: TlsAcceptor, place: 
         .max_send_buf_size(1 << 20)
         .keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(20));
-    let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
+    let (wire, driver) = wire::gathered(stream);
+    let connection = http.serve_connection_with_upgrades(TokioIo::new(wire), service).into_owned();
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
+        ended = driver.drive(connection.as_mut()) => ended,
         () = stopped(&mut shutdown) => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            driver.drive(connection).await
         }
     };
     if let Err(error) = ended {
