@@ -8,7 +8,7 @@ use std::{
 use store::{Event, Revision};
 use tokio::sync::watch;
 
-use super::Ordered;
+use super::{Ordered, told::Audiences};
 use crate::object::Object;
 
 /// History is bounded by number and by size: whoever reads more slowly than that starts over.
@@ -47,6 +47,7 @@ pub struct Snapshot {
 pub struct Collection {
     state: RwLock<State>,
     changed: watch::Sender<()>,
+    pub audiences: Audiences,
 }
 
 struct State {
@@ -73,7 +74,7 @@ impl Collection {
     pub(super) fn new(complete_after: Revision, watchable: bool) -> Self {
         let items = Ordered::default();
         let state = State { items, history: VecDeque::new(), history_bytes: 0, complete_after, watchable };
-        Self { state: RwLock::new(state), changed: watch::channel(()).0 }
+        Self { state: RwLock::new(state), changed: watch::channel(()).0, audiences: Audiences::default() }
     }
 
     pub(super) fn load(&self, object: Arc<Object>) {

@@ -6,6 +6,7 @@
 
 mod collection;
 mod ordered;
+mod told;
 
 use std::{
     collections::HashMap,
@@ -22,6 +23,7 @@ use tokio::sync::watch;
 
 pub use collection::{Change, ChangeKind, Collection, Snapshot, TooOld};
 pub use ordered::Ordered;
+pub use told::Audience;
 
 use crate::object::{self, Object};
 

@@ -17,6 +17,8 @@ pub struct Selection {
     namespace: Option<String>,
     /// The provider of an export sees only so much.
     view: Option<View>,
+    /// The selectors as they were asked for.
+    asked: Box<str>,
 }
 
 impl Selection {
@@ -33,7 +35,14 @@ impl Selection {
         let name = fields.exact("metadata.name").map(str::to_owned).or(in_path);
         let across = call.cluster == EVERYWHERE && !call.target.namespace.is_empty();
         let namespace = across.then(|| call.target.namespace.clone());
-        Ok(Self { labels, fields, prefix: call.prefix(), name, namespace, view: call.view.clone() })
+        let asked = format!("{}&{}", call.query.get("labelSelector"), call.query.get("fieldSelector")).into();
+        Ok(Self { labels, fields, prefix: call.prefix(), name, namespace, view: call.view.clone(), asked })
+    }
+
+    /// The same text for selections that select the same. There is none for the views of providers: they change.
+    pub fn text(&self) -> Option<String> {
+        let (name, namespace) = (self.name.as_deref(), self.namespace.as_deref());
+        self.view.is_none().then(|| format!("{} {name:?} {namespace:?} {}", self.prefix, self.asked))
     }
 
     /// Without selectors a page can tell how many are left.

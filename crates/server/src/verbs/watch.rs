@@ -1,6 +1,9 @@
 //! Watch: what exists, if asked for, and then every change, from the collection's own history.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use api::status::{Result, Status};
 use bytes::Bytes;
@@ -14,10 +17,11 @@ use super::{
     selection::Selection,
 };
 use crate::{
-    cache::{Change, ChangeKind, Collection},
+    cache::{Audience, Change, ChangeKind, Collection, TooOld},
     call::Call,
     exports,
     kinds::Kind,
+    negotiate::Shape,
     object::Object,
     render::{self, EventWriter},
     reply::Reply,
@@ -31,9 +35,12 @@ const PIECE: usize = 128 << 10;
 /// What an event adds to its object.
 const EVENT: usize = 40;
 /// A watcher that was quiet hears of a change at once. When changes come thick, it hears of them in bundles: each piece costs a
-/// system call and an encryption, whatever is in it, so the more watch, the further bundles are apart.
+/// system call and an encryption, whatever is in it, so the more watch, the further bundles are apart. All watchers of a collection
+/// hear of them at the same moments: whoever watches the same then hears the same, which is made once.
 const BUNDLE_FOR_EACH: Duration = Duration::from_micros(250);
 const BUNDLE: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(25);
+/// What the moments of all bundles are counted from.
+static BEGINNING: LazyLock<Instant> = LazyLock::new(Instant::now);
 /// How often an idle watch that allows it is told how far the world has gone.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Watches without a timeout end between half an hour and an hour from now, so that clients spread out.
@@ -72,10 +79,17 @@ pub async fn watch(call: &Call) -> Result<Reply> {
         _ => SHORTEST + rand::random_range(0..SHORTEST),
     };
     let include = render::include_object(&call.query)?;
+    let gate = exports::Gate::of(call, position)?;
+    let alike = gate.is_none() && convert::by_webhook(&call.kind).is_none() && call.accept.shape != Shape::Table;
+    let audience = selection.text().filter(|_| alike).map(|selected| {
+        let form = (call.accept, include, call.is_across());
+        collection.audiences.join(&format!("{:p} {form:?} {selected}", Arc::as_ptr(&call.kind)))
+    });
     let watcher = Watcher {
+        audience,
         call_kind: call.kind.clone(),
         across: call.is_across(),
-        gate: exports::Gate::of(call, position)?,
+        gate,
         stay: call.server.workspaces.stay(&call.cluster),
         server: call.server.clone(),
         cache: call.server.cache.clone(),
@@ -91,12 +105,14 @@ pub async fn watch(call: &Call) -> Result<Reply> {
         shutdown: call.server.shutdown.clone(),
         writer: EventWriter::new(call.accept, include),
         ended: false,
-        last_sent: Instant::now() - *BUNDLE.end(),
+        last_sent: None,
     };
     Ok(Reply::Watch(Box::pin(futures::stream::unfold(watcher, |mut w| async move { w.next().await.map(|b| (b, w)) }))))
 }
 
 struct Watcher {
+    /// Those who are told the very same, if there can be any.
+    audience: Option<Arc<Audience>>,
     call_kind: Arc<Kind>,
     /// Over all workspaces, of which objects then say theirs.
     across: bool,
@@ -119,7 +135,7 @@ struct Watcher {
     shutdown: watch::Receiver<bool>,
     writer: EventWriter,
     ended: bool,
-    last_sent: Instant,
+    last_sent: Option<Instant>,
 }
 
 impl Watcher {
@@ -141,46 +157,37 @@ impl Watcher {
             return Some(out.into());
         }
         loop {
-            let bundled = self.last_sent + bundle(self.collection.watchers());
-            if bundled > Instant::now() && self.has_more() {
+            if let Some(bundled) = self.next_bundle()
+                && self.has_more()
+            {
                 tokio::time::sleep_until(bundled).await;
             }
             self.changed.mark_unchanged();
-            match self.collection.since(self.position, CHANGES) {
-                Ok(changes) => {
-                    let changes = match convert::changes(&self.server, &self.call_kind, changes).await {
-                        Ok(changes) => changes,
-                        Err(status) => {
-                            self.ended = true;
-                            self.writer.error(&mut out, &status);
-                            return Some(out.into());
-                        }
-                    };
-                    let until = self.stay.until();
-                    out.reserve(changes.iter().map(|change| change.object.json.len() + EVENT).sum());
-                    for change in &changes {
-                        self.position = change.revision();
-                        if until.is_some_and(|until| self.position > until) {
-                            self.ended = true;
-                            break;
-                        }
-                        self.tell(&mut out, change);
-                    }
-                    if !out.is_empty() {
-                        self.last_sent = Instant::now();
-                        return Some(out.into());
+            let shared = self.audience.take().map(|audience| {
+                let news = self.news_of_all(&audience);
+                self.audience = Some(audience);
+                news
+            });
+            let news = match shared.filter(|_| self.stay.until().is_none()) {
+                Some(news) => news,
+                None => self.own_news().await,
+            };
+            match news {
+                Ok(Some((until, bytes))) => {
+                    self.position = until;
+                    if !bytes.is_empty() {
+                        self.last_sent = Some(Instant::now());
+                        return Some(bytes);
                     }
                     if self.ended {
                         return None;
                     }
-                    if !changes.is_empty() {
-                        continue;
-                    }
+                    continue;
                 }
-                Err(too_old) => {
+                Ok(None) => {}
+                Err(status) => {
                     self.ended = true;
-                    let message = format!("too old resource version: {} ({})", self.position, too_old.oldest);
-                    self.writer.error(&mut out, &Status::expired(message));
+                    self.writer.error(&mut out, &status);
                     return Some(out.into());
                 }
             }
@@ -210,6 +217,61 @@ impl Watcher {
 
     fn has_more(&self) -> bool {
         self.collection.newest() > self.position
+    }
+
+    /// When to hear of changes again; at once if the last were before this bundle's time began.
+    fn next_bundle(&self) -> Option<Instant> {
+        let apart = bundle(self.collection.watchers());
+        let number = |at: Instant| at.duration_since(*BEGINNING).as_nanos() / apart.as_nanos();
+        let current = number(Instant::now());
+        if number(self.last_sent?) < current {
+            return None;
+        }
+        Some(*BEGINNING + apart.saturating_mul(u32::try_from(current + 1).unwrap_or(u32::MAX)))
+    }
+
+    /// The changes since this watch's position as its audience is told of them, and up to which revision.
+    fn news_of_all(&mut self, audience: &Arc<Audience>) -> Result<Option<(Revision, Bytes)>> {
+        let mut failed = None;
+        let news = audience.after(self.position, || match self.collection.since(self.position, CHANGES) {
+            Ok(changes) => self.told(&changes),
+            Err(too_old) => {
+                failed = Some(too_old);
+                None
+            }
+        });
+        match failed {
+            Some(too_old) => Err(self.expired(&too_old)),
+            None => Ok(news),
+        }
+    }
+
+    /// The same for one whom nobody is like, or whose workspace has ended: what came later is another one's.
+    async fn own_news(&mut self) -> Result<Option<(Revision, Bytes)>> {
+        let changes = self.collection.since(self.position, CHANGES).map_err(|too_old| self.expired(&too_old))?;
+        let mut changes = convert::changes(&self.server, &self.call_kind, changes).await?;
+        if let Some(until) = self.stay.until() {
+            let still = changes.partition_point(|change| change.revision() <= until);
+            self.ended = still < changes.len();
+            changes.truncate(still);
+            if self.ended && changes.is_empty() {
+                return Ok(Some((until, Bytes::new())));
+            }
+        }
+        Ok(self.told(&changes))
+    }
+
+    fn told(&mut self, changes: &[Arc<Change>]) -> Option<(Revision, Bytes)> {
+        let until = changes.last()?.revision();
+        let mut out = Vec::with_capacity(changes.iter().map(|change| change.object.json.len() + EVENT).sum());
+        for change in changes {
+            self.tell(&mut out, change);
+        }
+        Some((until, out.into()))
+    }
+
+    fn expired(&self, too_old: &TooOld) -> Status {
+        Status::expired(format!("too old resource version: {} ({})", self.position, too_old.oldest))
     }
 
     /// A change as this watcher's selection sees it: objects come into view, change, and leave it.
