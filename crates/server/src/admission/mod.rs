@@ -144,6 +144,11 @@ pub fn allocate(call: &Call, value: &mut Value) -> Result<Beside> {
     }
 }
 
+/// Whether that depends on what others have taken meanwhile.
+pub fn allocates(call: &Call) -> bool {
+    is_service(call) || &*call.kind.collection == workspaces::WORKSPACES
+}
+
 /// The same for a change.
 pub fn reallocate(call: &Call, new: &mut Value, old: &Value) -> Result<Beside> {
     if is_service(call) { services::allocate(call, new, old) } else { Ok(Beside::default()) }

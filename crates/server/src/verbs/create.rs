@@ -93,13 +93,16 @@ pub async fn insert_tracked(call: &Call, mut value: Value) -> Result<Arc<Object>
     if let Some(custom) = &call.kind.custom {
         strategy::prepare_create_custom(custom.version().is_some_and(|v| v.subresources.status), &mut value);
     }
+    // What is prepared from the beginning again after a conflict. For most objects preparing them twice does no harm.
+    let changes_by_trying =
+        generate.is_some() || call.kind.custom.is_some() || call.kind.is_converted() || admission::allocates(call);
     for attempt in 1.. {
         if let Some(base) = &generate {
             let name = names::generate(base, |n| rand::random_range(0..n));
             metadata(&mut value).insert("name".into(), name.into());
         }
         // Custom objects are judged in the version of the request, built-in ones in the stored version.
-        let mut final_value = value.clone();
+        let mut final_value = if changes_by_trying { value.clone() } else { std::mem::take(&mut value) };
         if call.kind.custom.is_none() {
             write::to_stored(&call.kind, &mut final_value)?;
             strategy::prepare_create(&stored_kind.resource, &mut final_value, strategy::Now { rfc3339: &now });
@@ -116,7 +119,7 @@ pub async fn insert_tracked(call: &Call, mut value: Value) -> Result<Arc<Object>
         if call.kind.custom.is_some() {
             convert::to_stored(call, &mut final_value).await?;
         }
-        let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let name = final_value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let key = call.kind.key(&call.cluster, &call.target.namespace, &name);
         let taken = || Status::already_exists(call.kind.group(), call.kind.plural(), &name);
         if call.dry_run() {
@@ -131,6 +134,9 @@ pub async fn insert_tracked(call: &Call, mut value: Value) -> Result<Arc<Object>
                 if attempt < TRIES
                     && (generate.is_some() || call.server.cache.get(&call.kind.collection, &key).is_none()) =>
             {
+                if !changes_by_trying {
+                    value = final_value;
+                }
                 home = admission::namespace(call, &value)?;
             }
             Written::Conflict if generate.is_some() => {

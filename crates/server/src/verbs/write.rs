@@ -317,8 +317,10 @@ pub async fn put(
     commit.compares.extend(room.compare.take());
     Ok(match commit_and_see(call, commit).await? {
         Some(revision) => {
+            // Usually nobody has changed it since, and it is what everybody reads.
+            let seen = call.server.cache.get(&call.kind.collection, key).filter(|object| object.revision == revision);
             let created = if created == 0 { revision } else { created };
-            Written::Done(Arc::new(shown(key, &stored, created, revision)))
+            Written::Done(seen.unwrap_or_else(|| Arc::new(shown(key, &stored, created, revision))))
         }
         None => Written::Conflict,
     })
