@@ -53,8 +53,9 @@ def edge(tmp_path_factory):
     with fleet("florin", workspace=None, directory=base, wire=True) as (center, florin):
         florin.node = Kubelet(base, str(florin.ca))
         florin.node.register(florin.api)
-        made = florin.api("POST", PODS, pod("web", nodeName="n1"))
-        florin.api("PUT", f"{PODS}/web/status", {**made, "status": {"phase": "Running"}})
+        for name, container in (("web", "app"), ("quiet", "silent")):
+            made = florin.api("POST", PODS, pod(name, nodeName="n1", containers=[{"name": container, "image": "x"}]))
+            florin.api("PUT", f"{PODS}/{name}/status", {**made, "status": {"phase": "Running"}})
         yield florin
         florin.node.close()
         for server in (center, florin):
@@ -88,7 +89,7 @@ def test_kubectl_reads_the_edge(edge, kubectl):
 
 def test_a_watch_shows_what_happens_at_the_edge(edge, kubectl):
     with kubectl.started("get", "pods", "-w", "-o", "name") as process:
-        assert process.stdout.readline() == "pod/web\n"
+        assert {process.stdout.readline(), process.stdout.readline()} == {"pod/web\n", "pod/quiet\n"}
         edge.api("POST", PODS, pod("later"))
         assert process.stdout.readline() == "pod/later\n"
         edge.api("DELETE", f"{PODS}/later")
@@ -165,6 +166,18 @@ def test_who_asks_is_what_the_center_says(edge, tmp_path):
     give(center, "alice ä", "alice", ["synctargets/proxy"], ["*"], groups=("workload.kcp.io",))
     user = asked(**alice)
     assert user["username"] == "alice ä" and "devs" in user["groups"] and user["extra"] == {"example.com/team": ["a b"]}
+    # Many groups are many headers.
+    with contextlib.closing(center.connection(10)) as conn:
+        conn.putrequest("POST", center.path + MAILBOX + REVIEW)
+        body = json.dumps(review).encode()
+        said = [("Content-Type", "application/json"), ("Content-Length", str(len(body))), ("Impersonate-User", "alice ä".encode())]
+        if center.token:
+            said.append(("Authorization", f"Bearer {center.token}"))
+        for name, value in said + [("Impersonate-Group", f"group-{n}") for n in range(90)]:
+            conn.putheader(name, value)
+        conn.endheaders(body)
+        user = json.load(conn.getresponse())["status"]["userInfo"]
+        assert len(user["groups"]) == 91, user
     # An account of the center is not the edge's account of that name.
     account = {"Impersonate-User": "system:serviceaccount:default:default"}
     give(center, account["Impersonate-User"], "account", ["synctargets/proxy"], ["*"], groups=("workload.kcp.io",))
@@ -242,7 +255,10 @@ def test_so_many_at_once(edge, kubectl):
 @pytest.mark.parametrize("way", ["cut", "reset", "killed"])
 def test_what_is_cut_ends_with_an_error_and_the_edge_is_named(edge, kubectl, way):
     began = time.time()
-    with kubectl.started("logs", "-f", "web") as log, kubectl.started("exec", "web", "--", "hold") as exec_:
+    with kubectl.started("logs", "-f", "web") as log, kubectl.started("exec", "web", "--", "hold") as exec_, \
+            kubectl.started("logs", "quiet") as unanswered:
+        asked = lambda: any(path.endswith("/silent") for path, *_ in edge.node.asked)
+        wait_for("the question without an answer", asked)
         assert log.stdout.readline() == "one\n" and exec_.stdout.readline() == "holding\n"
         if way == "cut":
             annotate(edge.center, "florin", **{"edge.selvedge.dev/link": "cut"})
@@ -250,7 +266,8 @@ def test_what_is_cut_ends_with_an_error_and_the_edge_is_named(edge, kubectl, way
             edge.through.cut()
         else:
             edge.kill()
-        assert log.wait(10) == 1 and exec_.wait(10) == 1
+        assert log.wait(10) == 1 and exec_.wait(10) == 1 and unanswered.wait(10) == 1
+        edge.node.asked.clear()
         began_away = time.monotonic()
         refused = kubectl("get", "pods", code=1)
         assert "the edge root:florin is not connected since 20" in refused and time.monotonic() - began_away < 5, refused

@@ -235,6 +235,8 @@ impl Server {
             }
         });
         let mut http = http1::Builder::new();
+        // A header for each group that somebody is in.
+        http.max_headers(1000);
         http.timer(TokioTimer::new()).header_read_timeout(HANDSHAKE).max_buf_size(128 << 10).half_close(false);
         let mut connection =
             Box::pin(http.serve_connection(TokioIo::new(Lingering::new(stream)), service).with_upgrades());

@@ -18,7 +18,12 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::linger;
-use crate::{body::Body, mount::AnyBody};
+use crate::{
+    body::{Body, BoxError},
+    mount::AnyBody,
+};
+
+const GONE: &str = "the other end is gone, or the server is shutting down";
 
 /// In a response's extensions: it may take for ever, and nobody waits for its end to say that it has begun.
 #[derive(Clone, Copy)]
@@ -64,8 +69,8 @@ pub async fn beginning(body: Body) -> String {
 pub async fn pass<T>(
     io: T,
     mut request: Request<AnyBody>,
-    stop: BoxFuture<'static, ()>,
-) -> hyper::Result<Response<Body>>
+    mut stop: BoxFuture<'static, ()>,
+) -> Result<Response<Body>, BoxError>
 where
     T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -73,7 +78,10 @@ where
     let (mut sender, connection) = http1::handshake(TokioIo::new(io)).await?;
     // Ends with whoever waits for the answer, or reads it.
     let connection = Running(tokio::spawn(connection.with_upgrades()).abort_handle());
-    let mut response = sender.send_request(request).await?;
+    let mut response = tokio::select! {
+        response = sender.send_request(request) => response?,
+        () = &mut stop => return Err(GONE.into()),
+    };
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let upgraded = Upgraded::default();
         if let Some(client) = client {
@@ -110,15 +118,14 @@ struct Passing {
 
 impl http_body::Body for Passing {
     type Data = Bytes;
-    type Error = Box<dyn std::error::Error + Send + Sync>;
+    type Error = BoxError;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let this = self.get_mut();
-        let polled = Pin::new(&mut this.body).poll_frame(cx);
-        if polled.is_pending() && this.stop.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Some(Err("the other end is gone, or the server is shutting down".into())));
+        if this.stop.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Some(Err(GONE.into())));
         }
-        polled.map_err(Into::into)
+        Pin::new(&mut this.body).poll_frame(cx).map_err(Into::into)
     }
 
     fn is_end_stream(&self) -> bool {
