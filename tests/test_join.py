@@ -249,7 +249,8 @@ def test_through_a_proxy(center, home, edges):
 
 
 def test_a_center_that_is_away_is_waited_for(home, edges):
-    center = Center(home / "away").start()
+    # One that knows nobody without credentials has to hear of the token all the same.
+    center = Center(home / "away", args=["--anonymous-auth=false"]).start()
     edges.append(center)
     rupee = Edge(center, home / "rupee", "rupee")
     edges.append(rupee)
@@ -284,10 +285,18 @@ def test_certificates_are_renewed_and_the_link_stays(home, edges):
     time.sleep(1.5)
     ready = peso.condition("Ready")
     assert (ready["status"], ready["lastTransitionTime"]) == ("True", since), "nobody has missed it"
-    assert peso.api("GET", f"/api/v1/namespaces/default"), "and it still works"
+    assert peso.api("GET", "/api/v1/namespaces/default"), "and it still works"
     status, reply = ask(center, {"request": request_of(home, "late")}, old)
     assert status == 401 and "needs a token" in reply["message"], "the first certificate has ended"
     assert ask(center, {"request": request_of(home, "late")}, certificate_of(peso))[0] == 200
+    # One that was away for too long says what is the matter.
+    assert peso.stop() == 0
+    time.sleep(max(0.0, saved()["ends"] - time.time() + 1))
+    peso.start()
+    wait_for("the words", lambda: "certificate of this edge ended at" in peso.log_path.read_text(), 10)
+    assert peso.stop() == 0
+    peso.joined = False
+    peso.start().wait_connected()
 
 
 def gone_within(edge, seconds, do):

@@ -114,7 +114,9 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, creden
     if edge.end(&live, clock::unix()) {
         fleet.tunnels.end(&edge.id);
         if connected && !*server.shutdown.borrow() {
-            fleet.statuses.push(&edge.id, GRACE);
+            // Whoever was sent away does not come back in a moment.
+            let revoked = edge.target().credential.as_deref() != Some(&*credential);
+            fleet.statuses.push(&edge.id, if revoked { Duration::ZERO } else { GRACE });
         }
     }
 }

@@ -50,7 +50,7 @@ impl Member {
         let mut failures = 0u32;
         loop {
             let saved = self.saved();
-            let left = u64::try_from(saved.renew_at() - now()).unwrap_or_default();
+            let left = saved.waits(now());
             // As often as makes sense for what is left of the certificate.
             let again = ((saved.ends - saved.since).max(0) as u64 / 50).clamp(1, 600) << failures.min(3);
             let wait = if failures > 0 { again } else { left };
@@ -58,7 +58,7 @@ impl Member {
                 () = tokio::time::sleep(Duration::from_secs(wait).min(LOOK)) => {}
                 _ = stop.wait_for(|stop| *stop) => return,
             }
-            if self.saved().renew_at() > now() {
+            if self.saved().waits(now()) > 0 {
                 continue;
             }
             let connection = tokio::select! {
@@ -104,14 +104,16 @@ impl Dialer for Member {
         let (dial, ends) = (state.dial.clone(), state.saved.ends);
         drop(state);
         Box::pin(async move {
-            let here = now();
-            if here >= ends {
-                let message = Error::Ended { ended: ends, here }.to_string();
-                return Err(transport::Error::Refused { code: Code(401), message, retry_after: None });
-            }
             let connection = Connection::open(&dial).await?;
-            let line = connection.session().await?;
-            Ok((connection, line))
+            match connection.session().await {
+                Ok(line) => Ok((connection, line)),
+                // The center does not say why it knows somebody no more, but we do.
+                Err(transport::Error::Refused { code: Code(401), retry_after, .. }) if now() >= ends => {
+                    let message = Error::Ended { ended: ends, here: now() }.to_string();
+                    Err(transport::Error::Refused { code: Code(401), message, retry_after })
+                }
+                Err(error) => Err(error),
+            }
         })
     }
 

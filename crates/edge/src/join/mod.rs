@@ -106,6 +106,9 @@ async fn first_time(ask: &Ask, center: &str, token: &JoinToken, name: &str) -> R
     };
     let reply = ask_center(&connection, &asks).await?;
     connection.close();
+    if reply.ends.is_some_and(|ends| now >= ends) {
+        return Err(Error::Clock { here: now, center: reply.time });
+    }
     let mut saved = Saved {
         center: center.to_owned(),
         workspace: token.workspace.clone(),

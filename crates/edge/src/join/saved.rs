@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use serde::{Deserialize, Serialize};
 use types::{EdgeId, JoinReply};
 
-use super::{Error, LENIENCE};
+use super::Error;
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -25,7 +25,7 @@ pub struct Saved {
     pub certificate_authority: String,
     pub certificate: String,
     pub key: String,
-    /// When the certificate came, and when it ends, in seconds since 1970.
+    /// When the certificate came, and when it ends, in seconds since 1970, by the clock of this edge.
     pub since: i64,
     pub ends: i64,
 }
@@ -65,16 +65,13 @@ impl Saved {
         EdgeId::new(&self.workspace, &self.name)
     }
 
-    /// What the center answered to a request for `key`.
+    /// What the center answered to a request for `key`. Times are the center's: they become ours, however far apart the clocks are.
     pub fn take(&mut self, reply: JoinReply, key: String, now: i64) -> Result<(), Error> {
         let (Some(certificate), Some(ends)) = (reply.certificate, reply.ends) else {
             return Err(Error::Answer("there is no certificate in it".to_owned()));
         };
-        if now >= ends || now < reply.time - LENIENCE {
-            return Err(Error::Clock { here: now, center: reply.time });
-        }
         certificates(&reply.certificate_authority)?;
-        (self.certificate, self.key, self.since, self.ends) = (certificate, key, now, ends);
+        (self.certificate, self.key, self.since, self.ends) = (certificate, key, now, now + (ends - reply.time));
         self.certificate_authority = reply.certificate_authority;
         self.identity().map(drop)
     }
@@ -84,9 +81,11 @@ impl Saved {
         Ok(Identity { chain: certificates(&self.certificate)?, key })
     }
 
-    /// When the certificate is renewed: when four fifths of its time are over.
-    pub fn renew_at(&self) -> i64 {
-        self.since + (self.ends - self.since).max(0) / 5 * 4
+    /// How long the certificate can wait to be renewed: until four fifths of its time are over. Not at all if the clock went back
+    /// behind the time when it came, as then nobody knows how much is over.
+    pub fn waits(&self, now: i64) -> u64 {
+        let at = self.since + (self.ends - self.since).max(0) / 5 * 4;
+        if now < self.since { 0 } else { u64::try_from(at - now).unwrap_or_default() }
     }
 }
 
@@ -113,7 +112,7 @@ mod tests {
         saved.write(&data).unwrap();
         saved.write(&data).unwrap();
         let read = Saved::read(&data).unwrap().unwrap();
-        assert_eq!((read.name.as_str(), read.renew_at()), ("florin", 900));
+        assert_eq!((read.name.as_str(), read.waits(100), read.waits(900), read.waits(99)), ("florin", 800, 0, 0));
         assert_eq!(fs::metadata(path(&data)).unwrap().permissions().mode() & 0o777, 0o600);
         fs::write(path(&data), "{").unwrap();
         assert!(matches!(Saved::read(&data), Err(Error::Damaged { .. })));

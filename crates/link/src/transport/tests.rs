@@ -230,6 +230,10 @@ async fn over_tls_with_the_right_root_only() {
         assert_eq!(line.next().await.unwrap().unwrap(), batch(3_000_000));
     }
 
+    // A connection after the first says no certificates again.
+    let stream = dial.connect().await.unwrap();
+    assert_eq!(stream.get_ref().1.handshake_kind(), Some(rustls::HandshakeKind::Resumed));
+
     let other = Dial::new(&url, &[tls("localhost", 2100).root], None, Proxy::none()).unwrap();
     let error = Connection::open(&other).await.unwrap_err();
     assert!(matches!(&error, Error::Tls { .. }) && !error.may_pass(), "{error}");
