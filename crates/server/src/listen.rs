@@ -164,7 +164,10 @@ async fn accept(server: Arc<Server>, listener: TcpListener, tls: TlsAcceptor) {
 async fn serve(server: Arc<Server>, stream: TcpStream, tls: TlsAcceptor, place: Arc<OwnedSemaphorePermit>) {
     let _ = stream.set_nodelay(true);
     let from = stream.peer_addr().map_or(std::net::Ipv4Addr::UNSPECIFIED.into(), |address| address.ip());
-    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await else { return };
+    // On the heap, as the connection itself below: what is needed only for a while would take its room for as long as the
+    // connection lasts, and there are thousands.
+    let shaken = Box::pin(tokio::time::timeout(HANDSHAKE, tls.accept(stream))).await;
+    let Ok(Ok(stream)) = shaken else { return };
     let chain = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec).unwrap_or_default();
     let peer = Arc::new(Peer::new(chain));
     let mut shutdown = server.shutdown.clone();
@@ -197,13 +200,13 @@ async fn serve(server: Arc<Server>, stream: TcpStream, tls: TlsAcceptor, place: 
         .keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(20));
     let (wire, driver) = wire::gathered(stream);
-    let connection = http.serve_connection_with_upgrades(TokioIo::new(wire), service).into_owned();
-    let mut connection = std::pin::pin!(connection);
+    let mut connection = Box::pin(http.serve_connection_with_upgrades(TokioIo::new(wire), service).into_owned());
+    drop(http);
     let ended = tokio::select! {
         ended = driver.drive(connection.as_mut()) => ended,
         () = stopped(&mut shutdown) => {
             connection.as_mut().graceful_shutdown();
-            driver.drive(connection).await
+            driver.drive(connection.as_mut()).await
         }
     };
     if let Err(error) = ended {
