@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::selector::scan;
 use bytes::Bytes;
 use link::{Batch, Failure, Key, entry_hash};
 use serde_json::Value;
@@ -13,7 +14,7 @@ use store::{Commit, Compare, Op, Outcome};
 use types::ObjectKey;
 
 use crate::{
-    book::{CLUSTER, GONE, HELD, LINK, Progress},
+    book::{Book, CLUSTER, GONE, HELD, LINK, Progress},
     held::{Held, Reported},
     place, report,
 };
@@ -35,8 +36,21 @@ pub fn held(server: &Server, key: &str) -> Option<(Held, store::Revision)> {
     Some((serde_json::from_slice(&record.json).unwrap_or_default(), record.revision))
 }
 
+/// Why an object was not taken.
+struct Refusal {
+    reason: String,
+    /// What has to be done here before it can be.
+    first: Option<Commit>,
+}
+
+impl<T: Into<String>> From<T> for Refusal {
+    fn from(reason: T) -> Self {
+        Self { reason: reason.into(), first: None }
+    }
+}
+
 /// Durable when it answers `Ok`, and visible to every reader of this edge.
-pub async fn apply(server: &Arc<Server>, progress: impl Fn() -> Progress, batch: &Batch) -> Result<(), Failure> {
+pub async fn apply(server: &Arc<Server>, book: &Book, batch: &Batch) -> Result<(), Failure> {
     for _ in 0..TRIES {
         let mut commit = Commit::default();
         let mut refused = Vec::new();
@@ -44,14 +58,19 @@ pub async fn apply(server: &Arc<Server>, progress: impl Fn() -> Progress, batch:
         let (definitions, others): (Vec<_>, Vec<_>) =
             batch.changes.iter().partition(|(key, content)| key.starts_with(DEFINITIONS) && content.is_some());
         for (key, content) in definitions.into_iter().chain(others) {
-            if let Err(reason) = change(server, key, content.as_ref(), &mut commit) {
+            if let Err(Refusal { reason, first }) = change(server, key, content.as_ref(), &mut commit) {
+                if let Some(first) = first {
+                    // If it fails, the next attempt finds that out.
+                    let _ = commit_and_see(server, first).await;
+                }
+                in_the_way(server, key).into_iter().for_each(|key| book.wait_for_end_of(key));
                 refused.push((key.clone(), reason));
             }
         }
         if !refused.is_empty() {
             return Err(Failure::Keys(refused));
         }
-        write_progress(&mut commit, progress().moved_to(batch.position, batch.adopt));
+        write_progress(&mut commit, book.progress().moved_to(batch.position, batch.adopt));
         match commit_and_see(server, commit).await {
             Ok(true) => return Ok(()),
             Ok(false) => {}
@@ -59,6 +78,17 @@ pub async fn apply(server: &Arc<Server>, progress: impl Fn() -> Progress, batch:
         }
     }
     Err(Failure::Whole("clients of this edge keep writing to the same objects".into()))
+}
+
+/// What is being deleted here and has to be gone before an object can be taken: its namesake, or its namespace.
+fn in_the_way(server: &Arc<Server>, name: &Key) -> Option<Key> {
+    let key = ObjectKey::parse(name)?;
+    let home = ObjectKey { collection: "core/namespaces", namespace: "", name: key.namespace };
+    let is_going = |key: &ObjectKey<'_>| {
+        let object = place_of(server, key).get();
+        object.is_some_and(|object| scan::raw_at(&object.json, &["metadata", "deletionTimestamp"]).is_some())
+    };
+    [key, home].iter().find(|key| is_going(key)).map(|key| key.to_string().into())
 }
 
 /// False: somebody else was faster. The cache has caught up with them then.
@@ -90,7 +120,7 @@ pub fn delete_record(commit: &mut Commit, collection: &str, key: &str) {
     commit.ops.push(Op::Delete { key: format!("{collection}/{key}") });
 }
 
-fn change(server: &Arc<Server>, name: &Key, content: Option<&Bytes>, commit: &mut Commit) -> Result<(), String> {
+fn change(server: &Arc<Server>, name: &Key, content: Option<&Bytes>, commit: &mut Commit) -> Result<(), Refusal> {
     let key = ObjectKey::parse(name).ok_or("no key of an object")?;
     // An object in a place where nobody would look for it could never be taken away again.
     if key.collection.starts_with("edge.selvedge.dev/") || key.namespace.contains('/') {
@@ -98,7 +128,7 @@ fn change(server: &Arc<Server>, name: &Key, content: Option<&Bytes>, commit: &mu
     }
     match content {
         Some(content) => put(server, name, &key, content, commit),
-        None => remove(server, name, &key, commit),
+        None => Ok(remove(server, name, &key, commit)?),
     }
 }
 
@@ -108,7 +138,7 @@ fn put(
     key: &ObjectKey<'_>,
     content: &Bytes,
     commit: &mut Commit,
-) -> Result<(), String> {
+) -> Result<(), Refusal> {
     let sent: Value = serde_json::from_slice(content).map_err(|error| format!("its content is no JSON: {error}"))?;
     if !sent.is_object() {
         return Err("its content is no object".into());
@@ -122,9 +152,13 @@ fn put(
     }
     let (value, mut after) = place::place(key, sent, existing.as_ref(), before.as_ref());
     let put = place.put(value, old.as_deref(), commit).map_err(|status| status.message)?;
-    if let (Put::Same, Some(old)) = (put, &old) {
+    match (put, &old, &before) {
         // It must still be so when this is durable.
-        commit.compares.push(Compare { key: key.in_store(CLUSTER), modified: old.revision });
+        (Put::Same, Some(old), _) => {
+            commit.compares.push(Compare { key: key.in_store(CLUSTER), modified: old.revision });
+        }
+        (Put::Replaced, Some(_), Some(before)) if !before.adopted => make_way(server, name, key)?,
+        _ => {}
     }
     after.hash = entry_hash(name, content);
     if server.cache.get(GONE, name).is_some() {
@@ -134,6 +168,19 @@ fn put(
     }
     put_record(commit, HELD, name, &after);
     Ok(())
+}
+
+/// What another object takes the place of has to be gone: not while it ends gracefully or somebody's finalizer holds it.
+fn make_way(server: &Arc<Server>, name: &Key, key: &ObjectKey<'_>) -> Result<(), Refusal> {
+    let mut first = Commit::default();
+    remove(server, name, key, &mut first)?;
+    let goes = first.ops.iter().any(|op| matches!(op, Op::Delete { key: gone } if *gone == key.in_store(CLUSTER)));
+    match goes {
+        true => Ok(()),
+        false => {
+            Err(Refusal { reason: format!("the former {} is being deleted here first", key.name), first: Some(first) })
+        }
+    }
 }
 
 fn remove(server: &Arc<Server>, name: &Key, key: &ObjectKey<'_>, commit: &mut Commit) -> Result<(), String> {

@@ -72,6 +72,10 @@ struct Inner {
     changed: BTreeSet<Key>,
     /// What was sent and not acked yet: of which version, and what state.
     sent: HashMap<Key, (Version, Option<u128>)>,
+    /// Objects that stand in the center's way until they are gone.
+    in_the_way: BTreeSet<Key>,
+    /// One of them is.
+    freed: bool,
 }
 
 impl Book {
@@ -107,10 +111,13 @@ impl Book {
                 };
                 let key = Key::from(format!("{collection}/{local}"));
                 let mut inner = self.lock();
-                if inner.tree.get(&key).is_none() {
+                if !there && inner.in_the_way.remove(&key) {
+                    inner.freed = true;
+                } else if inner.tree.get(&key).is_none() {
                     return;
+                } else {
+                    inner.changed.insert(key);
                 }
-                inner.changed.insert(key);
             }
         }
         self.changed.notify_one();
@@ -126,6 +133,15 @@ impl Book {
 
     pub fn holds(&self, key: &Key) -> bool {
         self.lock().tree.get(key).is_some()
+    }
+
+    /// When this object is gone, what the center sent in its place can be taken.
+    pub fn wait_for_end_of(&self, key: Key) {
+        self.lock().in_the_way.insert(key);
+    }
+
+    pub fn take_freed(&self) -> bool {
+        std::mem::take(&mut self.lock().freed)
     }
 
     pub fn take_changed(&self) -> Vec<Key> {

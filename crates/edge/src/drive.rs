@@ -19,7 +19,7 @@ use types::ObjectKey;
 use crate::{
     agent::{Dialer, Opener},
     apply::place_of,
-    book::Book,
+    book::{Book, GONE},
     report::View,
     show::Shown,
     writer::{Done, Job},
@@ -171,7 +171,7 @@ impl<'a> Driver<'a> {
     fn dialled(&mut self, opened: Opened) {
         match opened {
             Ok((connection, line)) => {
-                self.disconnect();
+                self.hang_up();
                 let (outgoing, mut queue) = mpsc::unbounded_channel();
                 let sender = line.sender();
                 tokio::spawn(async move {
@@ -254,18 +254,27 @@ impl<'a> Driver<'a> {
                 if adopted {
                     let mut keys = Vec::new();
                     self.book.range(0, u64::MAX, &mut |_, key, _| keys.push(key.clone()));
+                    let gone = self.server.cache.snapshot(GONE);
+                    keys.extend(gone.items.range("", "").map(|object| Key::from(&*object.key)));
                     self.feed(Input::Reported(keys));
                 }
             }
             Done::Failed { ticket, failure } => self.feed(Input::ApplyFailed { ticket, failure }),
-            Done::Lost => {
-                let earliest = self.resynced.map_or_else(Instant::now, |last| last + RESYNC);
-                self.resync.get_or_insert(earliest.max(Instant::now() + Duration::from_millis(200)));
-            }
+            Done::Lost => self.ask_anew(),
         }
     }
 
+    /// In a new session the center finds out by itself what is missing here.
+    fn ask_anew(&mut self) {
+        let soon = Instant::now() + Duration::from_millis(200);
+        let at = self.resynced.map_or(soon, |last| soon.max(last + RESYNC));
+        self.resync.get_or_insert(at);
+    }
+
     fn changed(&mut self) {
+        if self.book.take_freed() {
+            self.ask_anew();
+        }
         let keys = self.book.take_changed();
         for key in keys.iter().filter(|key| self.book.holds(key) && !self.is_there(key)) {
             self.job(Job::Lost(key.clone()));
@@ -277,14 +286,19 @@ impl<'a> Driver<'a> {
         ObjectKey::parse(key).is_some_and(|key| place_of(self.server, &key).get().is_some())
     }
 
-    /// What is still to be sent goes out; then the stream ends.
     fn disconnect(&mut self) {
-        (self.outgoing, self.line) = (None, None);
-        self.book.forget_sent();
+        self.hang_up();
+        // A connection that takes the place of this one is there already: nobody shall find none.
         if self.prepared.is_none() {
             self.connection = None;
             self.link.send_if_modified(|link| link.take().is_some());
         }
+    }
+
+    /// What is still to be sent goes out; then the stream ends.
+    fn hang_up(&mut self) {
+        (self.outgoing, self.line) = (None, None);
+        self.book.forget_sent();
     }
 
     fn machine_status(&mut self, status: Status) {
@@ -304,6 +318,7 @@ impl<'a> Driver<'a> {
                 self.status("Offline", trouble);
             }
             Status::RolledBack { center } => {
+                self.link.send_if_modified(|link| link.take().is_some());
                 let message = format!(
                     "The center is at {}/{} and does not know what this edge has seen: it was restored from an older \
                      backup, or is another one. This edge keeps what it has. To follow that center, annotate its \

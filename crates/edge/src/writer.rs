@@ -52,7 +52,7 @@ pub async fn run(
         // Whoever waits for an answer may be gone: what was begun is finished all the same.
         match job {
             Job::Apply { ticket, batch } => {
-                let answer = match apply::apply(&server, || book.progress(), &batch).await {
+                let answer = match apply::apply(&server, &book, &batch).await {
                     Ok(()) => Done::Applied { ticket, adopted: batch.adopt },
                     Err(failure) => Done::Failed { ticket, failure },
                 };

@@ -72,6 +72,25 @@ async fn another_object_of_the_same_name_gets_another_uid() {
 }
 
 #[tokio::test]
+async fn what_is_replaced_ends_gracefully_first() {
+    let edge = edge(Arc::new(MemoryStore::default())).await;
+    edge.apply(&[(WEB, Some(deployment("nginx:1")))]).await.unwrap();
+    edge.edit(WEB, |value| value["metadata"]["finalizers"] = json!(["example.com/mine"])).await;
+    let mut other = deployment("nginx:1");
+    other["spec"]["selector"] = json!({"matchLabels": {"c": "d"}});
+    other["spec"]["template"]["metadata"]["labels"] = json!({"c": "d"});
+    let refused = edge.refused(&[(WEB, Some(other.clone()))]).await;
+    assert!(refused[0].1.contains("is being deleted here first"), "{refused:?}");
+    let going = edge.get(WEB).unwrap();
+    assert!(going["metadata"]["deletionTimestamp"].is_string());
+    assert_eq!(going["spec"]["selector"]["matchLabels"]["a"], "b");
+    assert_holds(&edge, &[]);
+    edge.delete(WEB).await;
+    edge.apply(&[(WEB, Some(other.clone()))]).await.unwrap();
+    assert_holds(&edge, &[(WEB, &other)]);
+}
+
+#[tokio::test]
 async fn what_cannot_be_taken_is_named_and_nothing_is_written() {
     let edge = edge(Arc::new(MemoryStore::default())).await;
     let mut own = map("mine", "local");

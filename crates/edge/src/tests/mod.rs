@@ -63,7 +63,7 @@ impl Edge {
         let changes = changes.iter().map(|(key, content)| (Key::from(*key), content.as_ref().map(bytes))).collect();
         let position = Position { incarnation: 1, revision: self.seq.get() };
         let batch = Batch { session: 1, seq: self.seq.get(), position, adopt: false, changes };
-        apply::apply(self.server(), || self.book().progress(), &batch).await
+        apply::apply(self.server(), self.book(), &batch).await
     }
 
     /// The keys that were refused, and why.

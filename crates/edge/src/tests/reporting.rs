@@ -78,7 +78,7 @@ async fn another_center_hears_everything_anew() {
     ack(&edge, WEB, before).await;
     let position = Position { incarnation: 2, revision: 3 };
     let batch = Batch { session: 1, seq: 1, position, adopt: true, changes: Vec::new() };
-    crate::apply::apply(edge.server(), || edge.book().progress(), &batch).await.unwrap();
+    crate::apply::apply(edge.server(), edge.book(), &batch).await.unwrap();
     let report = edge.view().report(WEB).unwrap();
     assert!(report.version > edge.view().floor() && edge.view().floor() > before);
     assert_eq!(edge.view().seen(), Some(position));
