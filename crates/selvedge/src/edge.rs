@@ -1,11 +1,17 @@
 //! `selvedge edge`: the same API server on an edge's own store, and the link to its center.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
-use ::edge::join;
+use ::edge::{
+    Agent,
+    join::{self, Ask, Member},
+    owner::Ownership,
+};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
+use server::Server;
+use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
     center,
@@ -13,6 +19,9 @@ use crate::{
     config::{Config, Settings, StoreKind},
     deploy, fleet,
 };
+
+/// A first start waits so long for its center; then the API is served without.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The command: without a subcommand it runs an edge.
 #[derive(Args)]
@@ -137,48 +146,85 @@ impl EdgeConfig {
         }
         Ok(Self { own, server: config })
     }
+
+    fn ask(&self) -> Ask {
+        Ask {
+            data_dir: self.server.data_dir.clone(),
+            center: self.own.center.clone(),
+            token: self.own.token.clone(),
+            name: self.own.name.clone(),
+            labels: self.own.labels.clone(),
+            proxy: join::Proxy::from_env(),
+        }
+    }
 }
 
 fn serve(config: &EdgeConfig) -> Result<()> {
-    let server = &config.server;
-    center::log_as(&server.log)?;
+    center::log_as(&config.server.log)?;
     // An edge is a small machine, and what takes long there is the disk.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.context("cannot start the runtime")?.block_on(async {
-        let own = &config.own;
-        let ask = join::Ask {
-            data_dir: server.data_dir.clone(),
-            center: own.center.clone(),
-            token: own.token.clone(),
-            name: own.name.clone(),
-            labels: own.labels.clone(),
-            proxy: join::Proxy::from_env(),
-        };
-        let member = tokio::select! {
-            member = join::join(&ask) => member?,
+        let ask = config.ask();
+        let mut joining = tokio::spawn(async move { join::join(&ask).await });
+        let joined = tokio::select! {
+            joined = &mut joining => Some(joined??),
+            () = tokio::time::sleep(PATIENCE) => None,
             told = center::until_told_to_stop() => return told,
         };
-        let store = center::sealed(server, center::open(server).await?).await?;
-        let agent = ::edge::Agent::new();
-        let ownership = ::edge::owner::Ownership::new(agent.clone());
-        let options = server::Options {
-            observers: vec![agent.observer(), ownership.observer()],
-            owner: Some(ownership.clone()),
-            ..center::options(server, &store)?
+        let agent = Agent::new();
+        let running = start(&config.server, &agent).await?;
+        let (stop, stopped) = watch::channel(false);
+        let mut linked = tokio::spawn(link(joined.ok_or(joining), agent, running.server.clone(), stopped));
+        let told = tokio::select! {
+            told = center::until_told_to_stop() => told,
+            ended = &mut linked => ended.context("the link ended").and_then(|ended| ended),
         };
-        let running = server::start(options).await?;
-        tokio::spawn(ownership.run(running.server.clone(), running.server.shutdown.clone()));
-        tokio::spawn(store.follow_key_file());
-        tracing::info!(address = %running.address, data = %server.data_dir.display(), "the API is ready");
-        let stop = running.server.shutdown.clone();
-        let tunnels = ::edge::tunnel::opener(&running.server);
-        tokio::spawn(member.clone().keep(agent.clone(), stop.clone()));
-        let agent = tokio::spawn(agent.run(running.server.clone(), member, tunnels, stop));
-        center::until_told_to_stop().await?;
+        tracing::info!("stopping: finishing requests and ending watches");
+        stop.send_replace(true);
+        if !linked.is_finished() {
+            let _ = linked.await;
+        }
         running.stop().await;
-        agent.await?;
-        Ok(())
+        told
     })
+}
+
+/// The API, which waits for nobody.
+async fn start(config: &Config, agent: &Arc<Agent>) -> Result<server::Running> {
+    let store = center::sealed(config, center::open(config).await?).await?;
+    let ownership = Ownership::new(agent.clone());
+    let options = server::Options {
+        observers: vec![agent.observer(), ownership.observer()],
+        owner: Some(ownership.clone()),
+        ..center::options(config, &store)?
+    };
+    let running = server::start(options).await?;
+    agent.serve(&running.server);
+    tokio::spawn(ownership.run(running.server.clone(), running.server.shutdown.clone()));
+    tokio::spawn(store.follow_key_file());
+    tracing::info!(address = %running.address, data = %config.data_dir.display(), "the API is ready");
+    Ok(running)
+}
+
+type Joining = JoinHandle<Result<Arc<Member>, join::Error>>;
+
+/// Keeps the link and its certificate until told to stop. An edge that cannot join is an error.
+async fn link(
+    joined: Result<Arc<Member>, Joining>,
+    agent: Arc<Agent>,
+    server: Arc<Server>,
+    mut stop: watch::Receiver<bool>,
+) -> Result<()> {
+    let member = match joined {
+        Ok(member) => member,
+        Err(joining) => tokio::select! {
+            member = joining => member??,
+            _ = stop.wait_for(|stop| *stop) => return Ok(()),
+        },
+    };
+    let open = ::edge::tunnel::opener(&server);
+    tokio::join!(agent.clone().run(server, member.clone(), open, stop.clone()), member.keep(agent, stop));
+    Ok(())
 }
 
 #[cfg(test)]
