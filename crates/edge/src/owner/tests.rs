@@ -95,7 +95,7 @@ impl Fake {
         let position = Position { incarnation: 1, revision };
         let changes = vec![(Key::from(KEY), content)];
         let batch = Batch { session: 1, seq: revision, position, adopt: false, changes };
-        apply::apply(server, || agent.book().progress(), &batch).await.unwrap();
+        apply::apply(server, agent.book(), &batch).await.unwrap();
     }
 }
 
