@@ -1,4 +1,4 @@
-//! A batch becomes one commit: the objects, what is remembered of them, and how far the edge has followed the center.
+//! A batch becomes one commit, done wholly or not at all: the objects, what is remembered of them, and how far the edge has followed the center.
 
 use std::sync::Arc;
 
@@ -94,7 +94,8 @@ fn in_the_way(server: &Arc<Server>, name: &Key) -> Option<Key> {
 /// False: somebody else was faster. The cache has caught up with them then.
 pub async fn commit_and_see(server: &Server, commit: Commit) -> Result<bool, store::Error> {
     let cache = &server.cache;
-    match cache.store().commit(commit).await? {
+    // Every object has a version of its own: who watches, and comes again from one of them, misses none of the others.
+    match cache.store().commit_apart(commit).await? {
         Outcome::Committed(revision) => {
             cache.wait_for(revision).await;
             Ok(true)

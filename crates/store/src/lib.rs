@@ -7,7 +7,7 @@ mod memory;
 mod sealed;
 mod sqlite;
 
-use std::{ops::Bound, pin::Pin};
+use std::{collections::HashMap, ops::Bound, pin::Pin};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -18,7 +18,7 @@ pub use memory::MemoryStore;
 pub use sealed::{KeyFile, KeyStatus, Rotated, SealedStore, Sealing};
 pub use sqlite::{SqliteOptions, SqliteStore};
 
-/// Grows by one with every commit. All keys of one commit share it. 0 is before the first commit.
+/// Grows by one with every commit. All keys of one commit share it (but see [`Store::commit_apart`]). 0 is before the first commit.
 pub type Revision = u64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +125,12 @@ pub trait Store: Send + Sync + 'static {
     /// what is not there) takes no new revision: it answers `Committed` with the newest one.
     async fn commit(&self, commit: Commit) -> Result<Outcome, Error>;
 
+    /// As [`Store::commit`], wholly or not at all, but every op takes a revision of its own, in the order of the ops: who watches
+    /// and comes again from any of them misses none. `Committed` names the last. A store that cannot do this takes one for all.
+    async fn commit_apart(&self, commit: Commit) -> Result<Outcome, Error> {
+        self.commit(commit).await
+    }
+
     /// Entries in key order, at most `limit` (0: all), as of `at` (`None`: now, after everything committed before this call).
     /// An `at` before the oldest kept revision is `Compacted`, one behind the newest is `Future`.
     async fn range(&self, range: Range, limit: usize, at: Option<Revision>) -> Result<Page, Error>;
@@ -167,6 +173,13 @@ pub trait Store: Send + Sync + 'static {
 
 impl Commit {
     /// The ops in the order of their keys, which is the order of a batch; of several ops on one key the last one stays.
+    /// In the order in which they stand; of several for one key the last counts.
+    pub(crate) fn distinct_ops(&mut self) -> Vec<Op> {
+        let ops = std::mem::take(&mut self.ops);
+        let last: HashMap<String, usize> = ops.iter().enumerate().map(|(at, op)| (op.key().to_owned(), at)).collect();
+        ops.into_iter().enumerate().filter(|(at, op)| last.get(op.key()) == Some(at)).map(|(_, op)| op).collect()
+    }
+
     pub(crate) fn sorted_ops(&mut self) -> Vec<Op> {
         let mut ops = std::mem::take(&mut self.ops);
         ops.sort_by(|a, b| a.key().cmp(b.key()));

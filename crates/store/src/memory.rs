@@ -58,7 +58,13 @@ impl Default for MemoryStore {
 #[async_trait]
 impl Store for MemoryStore {
     async fn commit(&self, commit: Commit) -> Result<Outcome, Error> {
-        let outcome = self.shared.open()?.commit(commit);
+        let outcome = self.shared.open()?.commit(commit, false);
+        self.shared.changed.send_replace(());
+        Ok(outcome)
+    }
+
+    async fn commit_apart(&self, commit: Commit) -> Result<Outcome, Error> {
+        let outcome = self.shared.open()?.commit(commit, true);
         self.shared.changed.send_replace(());
         Ok(outcome)
     }
@@ -116,16 +122,26 @@ impl Shared {
 // === impl State ===
 
 impl State {
-    fn commit(&mut self, mut commit: Commit) -> Outcome {
+    fn commit(&mut self, mut commit: Commit, apart: bool) -> Outcome {
         for compare in &commit.compares {
             let found = self.live(&compare.key).map_or(0, |version| version.modified);
             if found != compare.modified {
                 return Outcome::Conflict { key: compare.key.clone(), found };
             }
         }
+        if apart {
+            commit.distinct_ops().into_iter().for_each(|op| self.change(vec![op]));
+        } else {
+            self.change(commit.sorted_ops());
+        }
+        Outcome::Committed(self.newest)
+    }
+
+    /// At one new revision, if anything changes.
+    fn change(&mut self, ops: Vec<Op>) {
         let revision = self.newest + 1;
         let mut events = Vec::new();
-        for op in commit.sorted_ops() {
+        for op in ops {
             let created = self.live(op.key()).and_then(|version| version.live.as_ref()).map(|(_, created)| *created);
             let (key, live) = match op {
                 Op::Put { key, value } => (key, Some((value, created.unwrap_or(revision)))),
@@ -143,7 +159,6 @@ impl State {
             self.newest = revision;
             self.log.insert(revision, events);
         }
-        Outcome::Committed(self.newest)
     }
 
     fn live(&self, key: &str) -> Option<&Version> {

@@ -94,15 +94,13 @@ impl SealedStore {
         };
         Ok(Self { inner, seal: Arc::new(seal) })
     }
-}
 
-#[async_trait]
-impl Store for SealedStore {
-    async fn commit(&self, mut commit: Commit) -> Result<Outcome, Error> {
+    /// Seals what has to be. A rotation waits until the commit is done, for as long as what this returns is kept.
+    async fn close_all(&self, commit: &mut Commit) -> Result<Option<tokio::sync::RwLockReadGuard<'_, ()>>, Error> {
         if !commit.ops.iter().any(|op| matches!(op, Op::Put { key, .. } if self.seal.wants(key))) {
-            return self.inner.commit(commit).await;
+            return Ok(None);
         }
-        let _writing = self.seal.writers.read().await;
+        let writing = self.seal.writers.read().await;
         for op in &mut commit.ops {
             if let Op::Put { key, value } = op
                 && self.seal.wants(key)
@@ -110,7 +108,20 @@ impl Store for SealedStore {
                 *value = self.seal.close(key, value)?;
             }
         }
+        Ok(Some(writing))
+    }
+}
+
+#[async_trait]
+impl Store for SealedStore {
+    async fn commit(&self, mut commit: Commit) -> Result<Outcome, Error> {
+        let _writing = self.close_all(&mut commit).await?;
         self.inner.commit(commit).await
+    }
+
+    async fn commit_apart(&self, mut commit: Commit) -> Result<Outcome, Error> {
+        let _writing = self.close_all(&mut commit).await?;
+        self.inner.commit_apart(commit).await
     }
 
     async fn range(&self, range: Range, limit: usize, at: Option<Revision>) -> Result<Page, Error> {

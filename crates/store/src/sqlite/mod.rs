@@ -40,7 +40,12 @@ use async_trait::async_trait;
 use futures::stream;
 use tokio::sync::{oneshot, watch};
 
-use self::{reader::Readers, recent::Recent, watcher::Cursor, writer::Job};
+use self::{
+    reader::Readers,
+    recent::Recent,
+    watcher::Cursor,
+    writer::{Job, Task},
+};
 use crate::{Commit, Error, Outcome, Page, Range, Revision, Store, Watch};
 
 #[derive(Clone, Debug)]
@@ -120,7 +125,12 @@ impl Store for SqliteStore {
         if commit.ops.len() > schema::MAX_OPS {
             return Err(Error::Unusable(format!("a commit changes at most {} keys", schema::MAX_OPS)));
         }
-        self.ask(|reply| Job::Commit(commit, reply)).await
+        self.ask(|reply| Job::Commit(Task { commit, apart: false }, reply)).await
+    }
+
+    async fn commit_apart(&self, mut commit: Commit) -> Result<Outcome, Error> {
+        commit.ops = commit.distinct_ops();
+        self.ask(|reply| Job::Commit(Task { commit, apart: true }, reply)).await
     }
 
     async fn range(&self, range: Range, limit: usize, at: Option<Revision>) -> Result<Page, Error> {

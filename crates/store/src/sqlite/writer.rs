@@ -23,9 +23,15 @@ use super::{
 };
 use crate::{Batch, Commit, Entry, Error, Event, Op, Outcome, Revision};
 
+/// A commit, and whether each of its ops takes a revision of its own.
+pub(super) struct Task {
+    pub commit: Commit,
+    pub apart: bool,
+}
+
 pub(super) enum Job {
-    /// The ops are sorted and name each key once.
-    Commit(Commit, Reply<Outcome>),
+    /// The ops name each key once, and are sorted unless they are done apart.
+    Commit(Task, Reply<Outcome>),
     Compact(Revision, Reply<()>),
     Scrub(Reply<()>),
     Stop,
@@ -169,7 +175,7 @@ impl Writer {
         self.jobs.recv_timeout(left)
     }
 
-    fn commit(&mut self, commits: Vec<(Commit, Reply<Outcome>)>) {
+    fn commit(&mut self, commits: Vec<(Task, Reply<Outcome>)>) {
         if commits.is_empty() {
             return;
         }
@@ -199,7 +205,7 @@ impl Writer {
     }
 
     /// Durable when this returns: `COMMIT` syncs the log.
-    fn write(&mut self, commits: &[(Commit, Reply<Outcome>)]) -> Result<Group, Error> {
+    fn write(&mut self, commits: &[(Task, Reply<Outcome>)]) -> Result<Group, Error> {
         let mut trimmed = self.trimmed;
         let group = self.transaction(|writer| {
             let mut group = Group::default();
@@ -336,7 +342,7 @@ impl Writer {
 /// One commit within the group's transaction. It sees what the commits before it in the group have done.
 fn apply(
     db: &Connection,
-    commit: &Commit,
+    Task { commit, apart }: &Task,
     newest: &mut Revision,
     batches: &mut Vec<Arc<Batch>>,
 ) -> rusqlite::Result<Outcome> {
@@ -349,23 +355,26 @@ fn apply(
         }
         found.push(live);
     }
-    let revision = *newest + 1;
-    let mut events = Vec::with_capacity(commit.ops.len());
-    for op in &commit.ops {
-        // Nearly always the key was just compared; with many compares, asking again is quicker than searching them.
-        let known = commit.compares.iter().take(16).position(|compare| compare.key == op.key());
-        let live = match known.and_then(|position| found.get(position)) {
-            Some(live) => *live,
-            None => look_up(db, op.key())?,
-        };
-        let row = schema::first_row(revision) + events.len() as i64;
-        if let Some(event) = write_row(db, op, row, live)? {
-            events.push(event);
+    let at_once = if *apart { 1 } else { commit.ops.len().max(1) };
+    for ops in commit.ops.chunks(at_once) {
+        let revision = *newest + 1;
+        let mut events = Vec::with_capacity(ops.len());
+        for op in ops {
+            // Nearly always the key was just compared; with many compares, asking again is quicker than searching them.
+            let known = commit.compares.iter().take(16).position(|compare| compare.key == op.key());
+            let live = match known.and_then(|position| found.get(position)) {
+                Some(live) => *live,
+                None => look_up(db, op.key())?,
+            };
+            let row = schema::first_row(revision) + events.len() as i64;
+            if let Some(event) = write_row(db, op, row, live)? {
+                events.push(event);
+            }
         }
-    }
-    if !events.is_empty() {
-        *newest = revision;
-        batches.push(Arc::new(Batch { revision, events }));
+        if !events.is_empty() {
+            *newest = revision;
+            batches.push(Arc::new(Batch { revision, events }));
+        }
     }
     Ok(Outcome::Committed(*newest))
 }

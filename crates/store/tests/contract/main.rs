@@ -60,6 +60,7 @@ macro_rules! contract {
 
 contract!(memory, sqlite, sealed, real_etcd => {
     creates_updates_and_deletes,
+    ops_apart,
     compares_all_or_nothing,
     a_commit_that_changes_nothing_takes_no_revision,
     of_two_ops_on_one_key_the_last_counts,

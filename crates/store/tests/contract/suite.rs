@@ -53,6 +53,37 @@ fn shown(batch: &Batch) -> String {
     events.collect::<Vec<_>>().join(" ")
 }
 
+/// Where it can: etcd has one revision for a commit, whatever is in it.
+pub(crate) async fn ops_apart(store: Any) {
+    let base = done(&store, &[put("gone", "0"), put("kept", "0")]).await;
+    let mut watch = store.watch(Range::all(), base).await.unwrap();
+    let apart = |compares: &[Compare]| Commit {
+        compares: compares.to_vec(),
+        ops: vec![put("z", "1"), put("b", "0"), delete("gone"), delete("never"), put("b", "2"), put("kept", "3")],
+    };
+    let refused = store.commit_apart(apart(&[compare("kept", base), compare("z", 7)])).await.unwrap();
+    assert_eq!(refused, Outcome::Conflict { key: "z".into(), found: 0 }, "wholly or not at all");
+    let committed = store.commit_apart(apart(&[compare("kept", base), compare("gone", base)])).await.unwrap();
+    assert_eq!(keys(&store, Range::all(), None).await, ["b=2", "kept=3", "z=1"]);
+    let first = next(&mut watch).await.unwrap();
+    if first.events.len() > 1 {
+        return;
+    }
+    assert_eq!(committed, Outcome::Committed(base + 4));
+    let mut seen = vec![(first.revision, shown(&first))];
+    for _ in 0..3 {
+        let batch = next(&mut watch).await.unwrap();
+        seen.push((batch.revision, shown(&batch)));
+    }
+    let expected = ["z=1", "-gone", "b=2", "kept=3"].iter().enumerate();
+    let expected: Vec<_> = expected.map(|(at, text)| (base + 1 + at as Revision, (*text).to_owned())).collect();
+    assert_eq!(seen, expected);
+    // From the middle of it, and at that moment.
+    let mut late = store.watch(Range::all(), base + 2).await.unwrap();
+    assert_eq!(shown(&next(&mut late).await.unwrap()), "b=2");
+    assert_eq!(keys(&store, Range::all(), Some(base + 2)).await, ["kept=0", "z=1"]);
+}
+
 pub(crate) async fn creates_updates_and_deletes(store: Any) {
     let base = store.revision().await.unwrap();
     assert!(store.get("a").await.unwrap().is_none());
