@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import urllib.parse
 
 from center import Center, Tools, binary, wait_for
 
@@ -254,6 +255,16 @@ def objects(server, path):
     """name → object, of a list without pages."""
     listed = server.api("GET", path)
     return {o["metadata"].get("namespace", "") + "/" + o["metadata"]["name"]: o for o in listed["items"]}
+
+
+def reported(center, edge):
+    """What the center has of an edge's objects: key on the link → state."""
+    found, after = {}, ""
+    while after is not None:
+        part = center.api("GET", f"/fleet/{edge.name}/reports?after={urllib.parse.quote(after)}")
+        found.update((r["key"], r["state"]) for r in part["reports"])
+        after = part["next"]
+    return found
 
 
 def of_a_server(name):

@@ -25,7 +25,7 @@ use crate::{
     history::{History, Opened},
     join,
     refused::Told,
-    reports, session,
+    reported, reports, session,
     sets::Sets,
     status,
     target::{self, Target, may_ask_for},
@@ -101,6 +101,7 @@ impl Fleet {
             Arc::new(forward::Forwards(fleet())),
             Arc::new(view::View(fleet())),
             Arc::new(join::Joining),
+            Arc::new(reported::Reported(fleet())),
             Arc::new(tunnel::Ends(fleet())),
             Arc::new(tunnel::Mailboxes(fleet())),
         ]

@@ -9,6 +9,7 @@ mod history;
 pub mod join;
 mod projection;
 mod refused;
+mod reported;
 mod reports;
 mod session;
 mod set;

@@ -53,6 +53,7 @@ pub use dispatch::Also;
 pub use limits::Limits;
 pub use listen::{Running, start};
 pub use mount::{Mount, Mounted};
+pub use request::Query;
 
 /// What a server is started with.
 pub struct Options {
