@@ -9,12 +9,12 @@ RELEASE_BIN := $(CARGO_TARGET_DIR)/release/selvedge
 PYTHON := PYTHONPATH=$(CURDIR)/.tools/python PYTHONDONTWRITEBYTECODE=1 python3
 PYTEST := cd tests && $(PYTHON) -m pytest -p no:cacheprovider
 
-.PHONY: help up build tools lint test unit fuzz blackbox torture apiprobe bench bench-quick layout generate deny clean
+.PHONY: help up build tools lint test unit fuzz blackbox torture link-torture apiprobe bench bench-quick layout generate deny clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
 
-up: ## build for release, then run the center with everything embedded
+up: ## build for release, then run a center and two edges on this machine
 	$(CARGO) build --release --bin selvedge
 	$(RELEASE_BIN) up
 
@@ -45,6 +45,9 @@ blackbox: tools build ## only the tests of the built binary; ARGS goes to pytest
 
 torture: tools build ## 200 rounds of writers and kill -9
 	TORTURE_ROUNDS=$${TORTURE_ROUNDS:-200} $(PYTHON) tests/torture.py
+
+link-torture: tools build ## 200 rounds of kill -9 of center or edges, and of links that fail in every way
+	LINK_ROUNDS=$${LINK_ROUNDS:-200} $(PYTHON) tests/link_torture.py
 
 apiprobe: build ## compare with recordings of Kubernetes 1.36, by area
 	@$(PYTHON) tests/apiprobe.py $(ARGS)

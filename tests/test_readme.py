@@ -5,27 +5,46 @@ import subprocess
 import pytest
 import yaml
 
-from center import ROOT, Tools, running
+from center import ROOT, TOOLS, Center, Tools, binary
+from test_up import up
 
 
 @pytest.fixture(scope="module")
-def tools(tmp_path_factory):
-    with running() as center:
-        yield Tools(center, tmp_path_factory.mktemp("home"))
+def data(tmp_path_factory):
+    """As `make up` leaves it running, with the data elsewhere."""
+    base = tmp_path_factory.mktemp("up")
+    with up(base / "data"):
+        yield base / "data"
 
 
-def blocks():
-    return re.findall(r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+@pytest.fixture(scope="module")
+def tools(data, tmp_path_factory):
+    return Tools(Center(data / "center"), tmp_path_factory.mktemp("home"))
 
 
-def test_the_tour(tools):
-    assert len(blocks()) >= 4
-    # One shell for all, as a reader has; only where the kubeconfig lies differs.
-    script = "\n".join(b for b in blocks()).replace("$PWD/.data/center/admin.kubeconfig", str(tools.center.kubeconfig))
-    done = subprocess.run(["bash", "-exuo", "pipefail", "-c", script], cwd=ROOT, env=tools.env, capture_output=True, text=True, timeout=110)
+def run(page, data, home, at_least):
+    """All blocks of a page in one shell, as a reader has; only where the data and the program lie differs."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)
+    assert len(blocks) >= at_least
+    script = "shopt -s expand_aliases\n" + "\n".join(blocks)
+    script = re.sub(r"(\$PWD/)?\.data\b", str(data), script).replace("$PWD/target/release/selvedge", binary())
+    env = {"PATH": f"{TOOLS}:/usr/bin:/bin", "HOME": str(home), "TERM": "dumb"}
+    done = subprocess.run(["bash", "-exuo", "pipefail", "-c", script], cwd=ROOT, env=env, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    for said in ("bob is told about alice", "threads come in pairs", "jacquard", "400"):
-        assert said in done.stdout, said
+    return done.stdout
+
+
+def test_the_tour(data, tmp_path):
+    out = run("README.md", data, tmp_path, 7)
+    for said in ("bob is told about alice", "threads come in pairs", "jacquard", "400", "that is the center's to change", "in sync",
+                 "florin is connected again"):
+        assert said in out, said
+
+
+def test_trying_offline(data, tmp_path):
+    out = run("docs/trying-offline.md", data, tmp_path, 4)
+    for said in ("in sync", "The link of florin is cut", "refused: the center is away", "2 behind", "florin is connected again"):
+        assert said in out, said
 
 
 def test_every_example_applies(tools):

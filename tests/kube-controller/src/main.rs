@@ -3,6 +3,10 @@
 //! It reconciles each ConfigMap labelled `mirror=yes` into a Secret of the same name with server-side apply, owns that
 //! Secret, and ends when every mirror is as it should be, after having changed, broken and deleted some on the way.
 //! Its watches start with streaming lists (`sendInitialEvents`), which only a server with WatchList answers.
+//!
+//! With `--follow` it is an informer and nothing else: for every line that it reads it prints what it believes is there.
+
+mod follow;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +27,10 @@ const COUNT: usize = 50;
 #[tokio::main]
 async fn main() -> Result<()> {
     let client = Client::try_default().await.context("KUBECONFIG should name the server under test")?;
-    let name = std::env::args().nth(1).context("usage: kube-controller NAMESPACE")?;
+    let name = std::env::args().nth(1).context("usage: kube-controller NAMESPACE [--follow]")?;
+    if std::env::args().nth(2).as_deref() == Some("--follow") {
+        return follow::run(Api::namespaced(client, &name)).await;
+    }
     let namespaces: Api<Namespace> = Api::all(client.clone());
     namespaces.get(&name).await.context("the namespace should be there")?;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &name);

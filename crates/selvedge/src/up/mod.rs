@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Args)]
 pub struct Up {
-    /// An edge to run, and its address if it shall be a certain one: `florin`, `florin=127.0.0.1:7443`. [default: florin and guilder]
+    /// An edge to run, and its address if it shall be a certain one: `florin`, `florin=127.0.0.1:7443`. [default: florin, guilder]
     #[arg(long = "edge", value_name = "NAME[=ADDRESS]")]
     edges: Vec<String>,
     /// Only the center.
@@ -37,7 +37,7 @@ pub struct Up {
 }
 
 /// Who is there when nobody says otherwise.
-const EDGES: &[&str] = &[];
+const EDGES: &[&str] = &["florin", "guilder"];
 
 /// What runs where. Everything is below one directory.
 struct Plan {
@@ -110,11 +110,15 @@ impl Plan {
         for (name, address) in &self.edges {
             let (kubeconfig, center, name_again) = (kubeconfig.clone(), center.clone(), name.clone());
             programs.push(self.program(name, *address, move |directory| {
-                let mut args = vec!["--log".into(), "info".into()];
+                // The center may be somewhere else than at the last start; or away just now, which an edge can live with.
+                let mut args = match center.url() {
+                    Ok(url) => vec!["--center".into(), url],
+                    Err(_) if words::joined(directory) => Vec::new(),
+                    Err(error) => return Err(error),
+                };
                 if !words::joined(directory) {
                     let token = sample::join_token(&kubeconfig, &name_again)?;
-                    args.extend(["--center".into(), center.url()?, "--token".into(), token]);
-                    args.extend(["--name".into(), name_again.clone()]);
+                    args.extend(["--token".into(), token, "--name".into(), name_again.clone()]);
                 }
                 Ok(args)
             })?);
