@@ -64,11 +64,12 @@ pub fn refuse(code: u32, message: &str) -> Response<ResponseBody> {
 
 pub(super) fn say_compression(headers: &mut HeaderMap) {
     headers.insert("grpc-encoding", HeaderValue::from_static("gzip"));
-    headers.insert("grpc-accept-encoding", HeaderValue::from_static("identity,gzip"));
 }
 
+/// Who compresses can read what is compressed; saying it twice would be said again at every reconnect.
 pub(super) fn speaks_gzip(headers: &HeaderMap) -> bool {
-    header_text(headers, "grpc-accept-encoding").split(',').any(|one| one.trim() == "gzip")
+    header_text(headers, "grpc-encoding") == "gzip"
+        || header_text(headers, "grpc-accept-encoding").split(',').any(|one| one.trim() == "gzip")
 }
 
 fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {

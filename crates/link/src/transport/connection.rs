@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper::{body::Incoming, client::conn::http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
+    io::{AsyncRead, AsyncWrite, BufWriter},
     sync::watch,
 };
 
@@ -29,6 +29,7 @@ const ANSWER: Duration = Duration::from_secs(30);
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 const SEND_BUFFER: usize = 64 << 10;
+const PIECES: usize = 1 << 10;
 /// A quiet connection is asked whether it still is one.
 const PING: Duration = Duration::from_secs(30);
 const PING_ANSWER: Duration = Duration::from_secs(20);
@@ -53,7 +54,9 @@ struct Base {
 
 impl Connection {
     pub async fn open(dial: &Dial) -> Result<Self, Error> {
-        Self::over(dial.connect().await?, dial.address(), dial.prefix()).await
+        // What begins a connection is written in small pieces, and TLS would seal each by itself.
+        let stream = BufWriter::with_capacity(PIECES, dial.connect().await?);
+        Self::over(stream, dial.address(), dial.prefix()).await
     }
 
     /// On something that is connected already.
@@ -66,6 +69,7 @@ impl Connection {
         http.timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_frame_size(None)
             .max_send_buf_size(SEND_BUFFER)
             .max_concurrent_reset_streams(16)
             .keep_alive_interval(PING)

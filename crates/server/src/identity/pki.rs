@@ -36,6 +36,9 @@ const CA_DAYS: i64 = 10 * 365;
 /// The authority's own certificate is renewed when less than this is left.
 const CA_RENEW_DAYS: i64 = 365;
 
+/// So many clients can resume their TLS sessions; the oldest are forgotten.
+const SESSIONS: usize = 16 << 10;
+
 pub const ADMIN: &str = "selvedge-admin";
 const MASTERS: &str = "system:masters";
 
@@ -160,10 +163,10 @@ impl Pki {
             .with_client_cert_verifier(Arc::new(clients))
             .with_cert_resolver(self.serving.clone());
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        // Clients keep their sessions themselves, in tickets: thousands of edges that come back at once cost no signatures and
-        // no memory here. Whether a certificate is still good is asked for each request.
-        tls.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()?;
-        tls.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+        // Edges that come back, thousands at once, resume their sessions: that costs no signatures. They are kept here, about a kilobyte
+        // each, rather than in tickets: those carry the client's certificate to and fro, and coming back would cost twice as much on
+        // the wire. Whether a certificate is still good is asked for each request.
+        tls.session_storage = rustls::server::ServerSessionMemoryCache::new(SESSIONS);
         tls.send_tls13_tickets = 1;
         Ok(tls)
     }
