@@ -63,8 +63,8 @@ def test_kubectl_offline(shop, here, there):
         assert "Replicas" in here.kubectl("describe", "deployment", "off")
         assert "created" in here.kubectl("apply", "-f", "-", stdin=configmap("made-offline", a="1"))
         assert "configured" in here.kubectl("apply", "-f", "-", stdin=configmap("made-offline", a="2"))
-        said = here.kubectl("label", "configmap", "off", "x=y", code=1)
-        assert "center" in said, said
+        said = here.kubectl("patch", "configmap", "off", "--type=merge", "-p", '{"data":{"text":"2"}}', code=1)
+        assert "is the center's, and this edge has no link to it" in said, said
         assert "unable to connect" not in said.lower(), said
         said = here.kubectl("logs", "deployment/off", code=1)
         assert "timed out" in said or "not found" in said or "no pods" in said.lower() or "error" in said.lower(), said

@@ -10,7 +10,7 @@ import pytest
 
 from center import Tools, die_with_parent, free_port, wait_for
 from edge import fleet, in_sync
-from manifests import pod
+from manifests import container, pod
 from test_identity import Client, certificate, csr
 from test_upstream_programs import kubeconfig
 
@@ -81,7 +81,8 @@ def test_kubelet_runs_what_the_center_says_and_keeps_it_offline(tmp_path):
             center.api("POST", f"{at}/secrets", {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "stringData": {"k": "v"}})
             center.api("POST", f"{at}/configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "page"}, "data": {"p": "q"}})
             volumes = [{"name": "key", "secret": {"secretName": "key"}}, {"name": "page", "configMap": {"name": "page"}}]
-            center.api("POST", f"{at}/pods", pod("web", nodeName="n1", volumes=volumes))
+            mounts = [{"name": "key", "mountPath": "/key"}, {"name": "page", "mountPath": "/page"}]
+            center.api("POST", f"{at}/pods", pod("web", nodeName="n1", volumes=volumes, containers=[container(volumeMounts=mounts)]))
             in_sync(center, SHOP, florin, collections=(PODS,))
             running = lambda: florin.api("GET", f"{PODS}/web").get("status", {}).get("phase") == "Running"
             wait_for("the pod to run", running, 90, every=0.3)

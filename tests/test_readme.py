@@ -27,13 +27,14 @@ def run(page, data, home, at_least):
     blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)
     assert len(blocks) >= at_least
     script = "shopt -s expand_aliases\n" + "\n".join(blocks)
-    script = re.sub(r"(\$PWD/)?\.data\b", str(data), script).replace("$PWD/target/release/selvedge", binary())
+    script = re.sub(r"(\$PWD/)?\.data/", f"{data}/", script).replace("$PWD/target/release/selvedge", binary())
     env = {"PATH": f"{TOOLS}:/usr/bin:/bin", "HOME": str(home), "TERM": "dumb"}
-    done = subprocess.run(["bash", "-exuo", "pipefail", "-c", script], cwd=ROOT, env=env, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(["bash", "-exuo", "pipefail", "-c", script], cwd=ROOT, env=env, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     return done.stdout
 
 
+@pytest.mark.timeout(300)
 def test_the_tour(data, tmp_path):
     out = run("README.md", data, tmp_path, 7)
     for said in ("bob is told about alice", "threads come in pairs", "jacquard", "400", "that is the center's to change", "in sync",
@@ -41,6 +42,7 @@ def test_the_tour(data, tmp_path):
         assert said in out, said
 
 
+@pytest.mark.timeout(300)
 def test_trying_offline(data, tmp_path):
     out = run("docs/trying-offline.md", data, tmp_path, 4)
     for said in ("in sync", "The link of florin is cut", "refused: the center is away", "2 behind", "florin is connected again"):

@@ -173,7 +173,7 @@ def test_a_second_start_takes_up_what_is_there(tmp_path):
         script = "\n".join(line for line in commands(running.said).splitlines() if "link" not in line and "--kubeconfig" not in line)
         shell(script, home)
         read = f"kubectl --kubeconfig {running.data}/solo/admin.kubeconfig"
-        shell(f"{read} wait configmap/offer --for=jsonpath='{{.data.price}}'=4 --timeout=20s; {read} create configmap mine", home)
+        shell(f"{read} wait configmap/offer --for=create --timeout=20s; {read} create configmap mine", home)
         first = (running.data / "solo/admin.kubeconfig").read_text()
         running.stop()
     with up(tmp_path / "data", "--edge", "solo") as running:
