@@ -1,19 +1,25 @@
 //! `selvedge center`: the API server over a store.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc};
 
 use anyhow::{Context, Result, bail};
 use store::Store;
-use tokio::signal::unix::{SignalKind, signal};
 
-use crate::config::{Config, StoreKind};
+use crate::{
+    config::{Config, StoreKind},
+    stop::Stop,
+};
 
 pub fn run(config: &Config) -> Result<()> {
     log_as(&config.log)?;
     runtime()?.block_on(async {
-        let running = start(config).await?;
+        let mut stop = Stop::listen()?;
+        let running = tokio::select! {
+            running = start(config) => running?,
+            () = stop.told() => return Ok(()),
+        };
         tracing::info!(address = %running.address, data = %config.data_dir.display(), "the API is ready");
-        until_told_to_stop().await?;
+        stop.told().await;
         tracing::info!("stopping: finishing requests and ending watches");
         running.stop().await;
         Ok(())
@@ -91,37 +97,6 @@ pub async fn sealed(config: &Config, store: Arc<dyn Store>) -> Result<store::Sea
 
 pub fn runtime() -> Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")
-}
-
-pub async fn until_told_to_stop() -> Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        () = let_go() => {}
-    }
-    Ok(())
-}
-
-/// Set in what `selvedge up` starts.
-pub const HELD: &str = "SELVEDGE_HELD";
-/// Who was let go has this long to end by itself.
-const LET_GO: Duration = Duration::from_secs(30);
-
-/// `selvedge up` holds the other end of our standard input: it closes when we shall stop, and also when `up` is no more.
-async fn let_go() {
-    if std::env::var_os(HELD).is_none() {
-        return std::future::pending().await;
-    }
-    let (tell, told) = tokio::sync::oneshot::channel();
-    std::thread::spawn(move || {
-        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-        let _ = tell.send(());
-        std::thread::sleep(LET_GO);
-        std::process::exit(1);
-    });
-    let _ = told.await;
 }
 
 pub fn log_as(filter: &str) -> Result<()> {

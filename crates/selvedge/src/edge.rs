@@ -18,6 +18,7 @@ use crate::{
     cli::say,
     config::{Config, Settings, StoreKind},
     deploy, fleet,
+    stop::Stop,
 };
 
 /// A first start waits so long for its center; then the API is served without.
@@ -164,19 +165,20 @@ fn serve(config: &EdgeConfig) -> Result<()> {
     // An edge is a small machine, and what takes long there is the disk.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.context("cannot start the runtime")?.block_on(async {
+        let mut signals = Stop::listen()?;
         let ask = config.ask();
         let mut joining = tokio::spawn(async move { join::join(&ask).await });
         let joined = tokio::select! {
             joined = &mut joining => Some(joined??),
             () = tokio::time::sleep(PATIENCE) => None,
-            told = center::until_told_to_stop() => return told,
+            () = signals.told() => return Ok(()),
         };
         let agent = Agent::new();
         let running = start(&config.server, &agent).await?;
         let (stop, stopped) = watch::channel(false);
         let mut linked = tokio::spawn(link(joined.ok_or(joining), agent, running.server.clone(), stopped));
         let told = tokio::select! {
-            told = center::until_told_to_stop() => told,
+            () = signals.told() => Ok(()),
             ended = &mut linked => ended.context("the link ended").and_then(|ended| ended),
         };
         tracing::info!("stopping: finishing requests and ending watches");

@@ -9,6 +9,7 @@ mod edge;
 mod fleet;
 mod identity;
 mod secrets;
+mod stop;
 mod up;
 mod ws;
 

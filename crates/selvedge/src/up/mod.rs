@@ -18,6 +18,7 @@ use crate::{
     center,
     cli::say,
     config::{Config, Settings},
+    stop::Stop,
 };
 use program::{Address, Program};
 
@@ -52,7 +53,7 @@ pub fn run(up: Up) -> Result<()> {
     let done = center::runtime()?.block_on(async {
         let url = plan.start_all(&mut programs).await?;
         say(&words::ready(&plan.data, &url, &plan.names())?)?;
-        center::until_told_to_stop().await?;
+        Stop::listen()?.told().await;
         say("\n  Stopping: edges first, then the center.\n")
     });
     // Whatever happened: what was started is ended, the center last.

@@ -17,7 +17,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::words;
-use crate::{center::HELD, cli::say};
+use crate::{cli::say, stop::HELD};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
