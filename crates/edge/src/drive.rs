@@ -25,8 +25,9 @@ use crate::{
     writer::{Done, Job},
 };
 
-/// The machine looks at its clocks this often.
+/// The machine looks at its clocks this often while it waits for something, and so often while all is well.
 const TICK: Duration = Duration::from_millis(250);
+const CALM: Duration = Duration::from_secs(1);
 /// Asking for everything anew because something is missing here happens at most this often.
 const RESYNC: Duration = Duration::from_secs(10);
 
@@ -91,14 +92,17 @@ impl<'a> Driver<'a> {
         renew: &Notify,
         mut stop: watch::Receiver<bool>,
     ) {
-        let mut tick = tokio::time::interval(TICK);
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut next_tick = tokio::time::Instant::now();
         let mut renewing: Option<JoinHandle<Opened>> = None;
         self.status("Offline", String::new());
         loop {
             tokio::select! {
                 _ = stop.wait_for(|stop| *stop) => break,
-                _ = tick.tick() => self.tick(),
+                () = tokio::time::sleep_until(next_tick) => {
+                    self.tick();
+                    let calm = self.link.borrow().is_some() && self.resync.is_none() && self.prepared.is_none();
+                    next_tick = tokio::time::Instant::now() + if calm { CALM } else { TICK };
+                }
                 opened = joined(&mut self.dialling) => {
                     self.dialling = None;
                     self.dialled(opened);

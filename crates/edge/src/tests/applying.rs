@@ -213,7 +213,7 @@ async fn services_hold_their_addresses_here_too() {
 
 #[tokio::test]
 async fn clients_that_write_at_the_same_time_lose_nothing() {
-    let edge = Arc::new(edge(Arc::new(MemoryStore::default())).await);
+    let edge = edge(Arc::new(MemoryStore::default())).await;
     edge.apply(&[(A, Some(map("a", "0")))]).await.unwrap();
     for n in 1..=20 {
         let content = map("a", &n.to_string());
