@@ -2,14 +2,15 @@
 import base64
 import contextlib
 import json
+import re
 import sqlite3
 import subprocess
 import threading
 import time
 
 import pytest
-from center import wait_for
-from edge import Edge, fleet, in_sync
+from center import ROOT, Tools, binary, wait_for
+from edge import SYNCTARGETS, Edge, fleet, in_sync, selvedge
 
 SHOP = "root:shop"
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -301,3 +302,30 @@ def test_a_full_disk_holds_it_up_and_loses_nothing(tmp_path):
                 edge.kill()
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_the_page_says_what_works(shop, tmp_path):
+    center, _ = shop
+    page = (ROOT / "docs" / "edge.md").read_text()
+    start, print_, look = re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)
+    token = selvedge("join-token", "create", "--kubeconfig", center.kubeconfig, "--name", "page").strip()
+    tools = Tools(center, tmp_path)
+
+    def here(text):
+        for said, meant in ((".data/florin", str(tmp_path / "page")), ("florin", "page"), ("127.0.0.1:6444", "127.0.0.1:0"),
+                            ("https://127.0.0.1:6443", center.url), ("selvedge edge", f"{binary()} edge")):
+            text = text.replace(said, meant)
+        return text
+
+    log = open(tmp_path / "page.log", "wb")
+    process = subprocess.Popen(["bash", "-euc", "exec " + here(start)], env={**tools.env, "TOKEN": token}, stdout=log, stderr=log)
+    try:
+        wait_for("the edge", (tmp_path / "page" / "admin.kubeconfig").exists, 30)
+        run = lambda text: subprocess.run(["bash", "-euc", here(text)], env=tools.env, capture_output=True, text=True).stdout  # noqa: E731
+        printed = run(print_)
+        assert "current-context" in printed and "dataDir" in printed
+        wait_for("the link", lambda: "state: Online" in run(look), 30, every=0.5)
+        assert center.api("GET", f"{SYNCTARGETS}/page")["metadata"]["labels"]["region"] == "west"
+    finally:
+        process.terminate()
+        assert process.wait(20) == 0, (tmp_path / "page.log").read_text()
