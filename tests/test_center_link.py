@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from center import ROOT, Tools, wait_for
-from edge import SYNCTARGETS, annotate, fleet, in_sync
+from center import ROOT, Center, Etcd, Tools, wait_for
+from edge import SYNCTARGETS, Edge, Wire, annotate, fleet, in_sync, make_workspace
 
 CONFIG = "/clusters/root:shop/api/v1/namespaces/default/configmaps"
 LOCAL = "/api/v1/namespaces/default/configmaps"
@@ -206,3 +206,36 @@ def test_the_page_says_what_works(shop, tmp_path):
     # Asked for without need, both are simply done.
     wait_for("the annotations to be gone", lambda: not {CONFIRM, ADOPT} & florin.target()["metadata"]["annotations"].keys())
     in_sync(center, "root:shop", florin)
+
+
+def test_an_edge_goes_from_one_center_to_another_of_the_same_etcd(tmp_path):
+    etcd = Etcd(tmp_path)
+    shared = ["--secrets-key-file", str(tmp_path / "shared.key")]
+    one, two = (Center(tmp_path / name, "etcd", etcd, args=shared) for name in ("one", "two"))
+    wire, florin = None, None
+    try:
+        one.start()
+        two.start()
+        make_workspace(one, "root:shop")
+        wire = Wire(one.port)
+        florin = Edge(one, tmp_path / "florin", workspace="root:shop", through=wire).start().wait_connected()
+        put(one, "a")
+        in_sync(one, "root:shop", florin)
+        first = florin.target()["status"]["center"]
+        wire.target_port = two.port
+        wire.reset()
+        wait_for("it at the other center", lambda: metric(two, "selvedge_edges_connected") == 1, 30)
+        wait_for("the status to say so", lambda: florin.target()["status"]["center"] != first)
+        put(two, "b")
+        in_sync(two, "root:shop", florin)
+        # The center that lost it has nothing to say any more.
+        time.sleep(1.5)
+        assert florin.connected()
+        assert says(florin, "RolledBack")[0] is None
+    finally:
+        for process in (florin, two, one):
+            if process:
+                process.kill()
+        if wire:
+            wire.close()
+        etcd.stop()

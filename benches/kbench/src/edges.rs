@@ -35,6 +35,8 @@ pub(crate) struct Plan {
     /// Whose objects the edges hold.
     pub(crate) workspace: String,
     pub(crate) timeout: Duration,
+    /// The edges come one after the other within this time.
+    pub(crate) ramp: Duration,
 }
 
 /// What all edges of a run have in common.
@@ -66,7 +68,8 @@ pub(crate) async fn edges(target: &Arc<Target>, c: &Common, plan: &Plan) -> Resu
     for (n, name) in names.iter().enumerate() {
         let uid = uids.get(name).map(String::as_str).unwrap_or_default();
         let dial = authority.dial(&c.url, &format!("system:edge:root:{name}"), uid)?;
-        tasks.spawn(edge(fleet.clone(), dial, n as u64, storm.subscribe()));
+        let wait = plan.ramp * n as u32 / c.count.max(1) as u32;
+        tasks.spawn(edge(fleet.clone(), dial, n as u64, wait, storm.subscribe()));
         if n % 50 == 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -248,13 +251,12 @@ impl Holding for Disk {
     }
 }
 
-async fn edge(fleet: Arc<Fleet>, dial: Dial, seed: u64, mut storm: watch::Receiver<u64>) {
+async fn edge(fleet: Arc<Fleet>, dial: Dial, seed: u64, wait: Duration, mut storm: watch::Receiver<u64>) {
     let begun = Instant::now();
     let mut machine = link::Edge::new(0, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let (mut disk, mut link): (Disk, Option<(Connection, Line)>) = Default::default();
     let (mut online, mut has_it) = (false, false);
-    // So that the timers of all do not fire at once.
-    tokio::time::sleep(Duration::from_millis(seed * 7 % 1000)).await;
+    tokio::time::sleep(wait).await;
     let mut ticks = tokio::time::interval(Duration::from_millis(500));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {

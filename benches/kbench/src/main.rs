@@ -152,6 +152,9 @@ enum Command {
         /// Give up after this many seconds of waiting
         #[arg(long, default_value_t = 300)]
         timeout: u64,
+        /// The edges come first one after the other, in this many milliseconds
+        #[arg(long, default_value_t = 1000)]
+        ramp: u64,
     },
     /// Delete every ConfigMap that kbench made in the namespace
     Clean,
@@ -206,8 +209,13 @@ async fn run(cli: Cli) -> Result<Value> {
         }
         Command::Mixed { seconds, objects, weights } => mixed::mixed(&target, &c, seconds, objects, &weights).await,
         Command::Flood { seconds, connections } => flood::flood(&target, &c, seconds, connections).await,
-        Command::Edges { data_dir, workspace, timeout } => {
-            let plan = edges::Plan { data_dir, workspace, timeout: Duration::from_secs(timeout) };
+        Command::Edges { data_dir, workspace, timeout, ramp } => {
+            let plan = edges::Plan {
+                data_dir,
+                workspace,
+                timeout: Duration::from_secs(timeout),
+                ramp: Duration::from_millis(ramp),
+            };
             edges::edges(&target, &c, &plan).await
         }
         Command::Clean => create::clean(&target, &c).await,
