@@ -559,8 +559,8 @@ def test_one_authority_follows_another(home):
         center.start()
         both = center.ca.read_text()
         assert both.count("BEGIN CERTIFICATE") == 2 and new.crt.read_text().strip() in both
-        published = center.api("GET", "/api/v1/namespaces/default/configmaps/kube-root-ca.crt")["data"]["ca.crt"]
-        assert published == both, "pods trust both"
+        published = lambda: center.api("GET", "/api/v1/namespaces/default/configmaps/kube-root-ca.crt")["data"]["ca.crt"]
+        wait_for("pods to trust both", lambda: published() == both)
         center.stop()
         (pki / "ca-extra.crt").write_bytes((pki / "ca.crt").read_bytes())
         shutil.copy(new.crt, pki / "ca.crt")
