@@ -99,6 +99,7 @@ def test_one_line_at_the_center_and_one_on_the_edge(center, home, edges):
     assert florin.api("GET", "/api/v1/namespaces")["items"], "its own API answers its own administrator"
     config = yaml.safe_load(selvedge("edge", "kubeconfig", "--data-dir", florin.data_dir))
     assert config["clusters"][0]["cluster"]["server"] == florin.url
+    assert "takes no edges" in selvedge("join-token", "create", "--name", "x", "--kubeconfig", florin.kubeconfig, code=1)
     assert (florin.data_dir / "edge.json").stat().st_mode & 0o777 == 0o600
     subject = subprocess.run(["openssl", "x509", "-noout", "-subject", "-in", certificate_of(florin)[0]], capture_output=True, text=True)
     assert "system:edges" in subject.stdout and "system:edge:root:florin" in subject.stdout

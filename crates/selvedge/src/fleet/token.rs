@@ -92,7 +92,11 @@ impl Fleet {
             bail!("for whom is the token? --name names one edge, --labels what new ones get");
         }
         // The connection is the kubeconfig's, which knows whom it trusts; so what is said here is the center's own word.
-        let said = self.remote.call("POST", JOIN.to_owned(), Some(json!({}))).await?.done()?;
+        let said = self.remote.call("POST", JOIN.to_owned(), Some(json!({}))).await?;
+        if said.code == 404 {
+            bail!("the server of this kubeconfig takes no edges: is it a center's, or an edge's own?");
+        }
+        let said = said.done()?;
         let authority = said["certificateAuthority"].as_str().unwrap_or_default();
         let pin = edge::join::pin_of(authority)
             .context("the server does not say who signs its certificate: is it a center?")?;
