@@ -1,11 +1,13 @@
 """Writes on an edge to what is the center's: decided there in the client's name; without a link refused, or kept and replayed."""
+import base64
 import json
+import re
 import threading
 
 import pytest
 
-from center import wait_for
-from edge import fleet, in_sync
+from center import ROOT, wait_for
+from edge import fleet, selvedge
 
 SHOP = "/clusters/root:shop"
 MAPS = "/api/v1/namespaces/shop/configmaps"
@@ -13,6 +15,7 @@ DEPLOYMENTS = "/apis/apps/v1/namespaces/shop/deployments"
 WRITES = "/apis/edge.selvedge.dev/v1alpha1/offlinewrites"
 QUEUE = "edge.selvedge.dev/offline-writes"
 PENDING = "edge.selvedge.dev/pending-write"
+VAULT, SECRET = "/api/v1/namespaces/shop/secrets/vault", base64.b64encode(b"a pin that is nowhere else").decode()
 MERGE = {"content_type": "application/merge-patch+json"}
 
 
@@ -200,6 +203,22 @@ def test_both_sides_write_at_once(both):
     wait_for("the edge to agree", lambda: set(florin.api("GET", one)["data"]) == want)
 
 
+def test_the_page(both, tmp_path):
+    """The commands of docs/ownership.md, in order."""
+    center, florin, make = both
+    make(config("menu"))
+    shop = tmp_path / "shop.kubeconfig"
+    shop.write_text(selvedge("kubeconfig", "--data-dir", center.data_dir, "--workspace", "root:shop"))
+    commands = "".join(re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs" / "ownership.md").read_text(), re.M | re.S))
+    tools = florin.tools(tmp_path / "home")
+    done = tools.run(["bash", "-euxc", commands], env={"SHOP": str(shop), "EDGE": str(florin.kubeconfig)})
+    assert commands.count("kubectl") == 3 and "florin created" in done.stdout and "menu annotated" in done.stdout
+    wait_for("the annotation", lambda: QUEUE in florin.api("GET", f"{MAPS}/menu")["metadata"]["annotations"])
+    # Everybody of the edge may write now, and nobody else: bob was refused before.
+    assert as_local(florin, "bob", "PATCH", f"{MAPS}/menu", {"data": {"a": "bob's"}}).get("data") == {"a": "bob's"}
+    center.api("DELETE", f"{SHOP}/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/florin")
+
+
 # ---- without ----
 
 def test_without_a_link(both, tmp_path):
@@ -207,6 +226,8 @@ def test_without_a_link(both, tmp_path):
     make(config("strict", a="1"), deployment("strict"), config("waits", queue=True, a="1"), deployment("waits", queue=True),
          config("goes", queue=True), config("clash", queue=True, a="1"), config("denied", queue=True, a="1"),
          config("regret", queue=True, a="1"))
+    center.api("POST", f"{SHOP}/api/v1/namespaces/shop/secrets", {"metadata": {"name": "vault", "annotations": {QUEUE: "queue"}}, "data": {"pin": "MDAwMA=="}})
+    wait_for("the Secret", lambda: florin.api("GET", VAULT))
     florin.cut()
     strict = f"{MAPS}/strict"
 
@@ -223,7 +244,7 @@ def test_without_a_link(both, tmp_path):
                                ("PATCH", f"{MAPS}/waits?dryRun=All", {"data": {"a": "2"}})]:
         code, headers, raw = florin.request(method, path, body, **(MERGE if body else {}))
         status = json.loads(raw)
-        assert code == 503 and int(headers["Retry-After"]) >= 1, (method, path, code, raw)
+        assert code == 503 and int(headers["retry-after"]) >= 1, (method, path, code, raw)
         assert status["reason"] == "ServiceUnavailable" and "center" in status["message"] and "since" in status["message"], status
     # An edge cannot allow itself to keep writes.
     florin.api("PATCH", strict, {"metadata": {"annotations": {QUEUE: "queue"}}}, **MERGE)
@@ -232,8 +253,8 @@ def test_without_a_link(both, tmp_path):
     # Where the center allows it, writes are kept, and read.
     code, headers, raw = florin.request("PATCH", f"{MAPS}/waits", {"data": {"a": "2"}, "metadata": {"labels": {"rack": "4"}}}, **MERGE)
     got = json.loads(raw)
-    assert code == 200 and got["data"] == {"a": "2"} and "OfflineWrite write-" in headers["Warning"], (headers, raw)
-    assert got["metadata"]["annotations"][PENDING] in headers["Warning"]
+    assert code == 200 and got["data"] == {"a": "2"} and "OfflineWrite write-" in headers["warning"], (headers, raw)
+    assert got["metadata"]["annotations"][PENDING] in headers["warning"]
     florin.api("PATCH", f"{MAPS}/waits", {"data": {"a": None, "b": "3"}}, **MERGE)
     whole = florin.api("GET", f"{MAPS}/waits")
     assert whole["data"] == {"b": "3"}
@@ -248,10 +269,16 @@ def test_without_a_link(both, tmp_path):
     assert as_local(florin, "carol", "PATCH", f"{MAPS}/denied", {"data": {"a": "carol's"}})["data"]["a"] == "carol's"
     florin.api("PATCH", f"{MAPS}/regret", {"data": {"a": "oh no"}}, **MERGE)
     center.api("PATCH", f"{SHOP}{MAPS}/clash", {"data": {"a": "center"}}, **MERGE)
+    florin.api("PATCH", VAULT, {"data": {"pin": SECRET}}, **MERGE)
     waiting = writes(florin)
-    assert [w["spec"]["object"]["name"] for w in waiting.values()] == ["waits"] * 4 + ["goes", "clash", "clash", "denied", "regret"]
+    assert [w["spec"]["object"]["name"] for w in waiting.values()] == ["waits"] * 4 + ["goes", "clash", "clash", "denied", "regret", "vault"]
     assert {w["status"]["state"] for w in waiting.values()} == {"Pending"}
     assert at_center(center, f"{MAPS}/waits")["data"] == {"a": "1"}
+
+    # What waits for a Secret is sealed as it is.
+    stored = b"".join(file.read_bytes() for file in (florin.data_dir / "store").rglob("*") if file.is_file())
+    assert b"offlinewrites" in stored and SECRET.encode() not in stored and SECRET not in florin.log_path.read_text()
+    assert next(w for w in waiting.values() if w["spec"]["object"]["name"] == "vault")["spec"]["write"]["patch"]["data"] == {"pin": SECRET}
 
     # They can be looked at, not made, and not by everybody.
     table = florin.tools(tmp_path).kubectl("get", "offlinewrites")
@@ -284,7 +311,7 @@ def test_without_a_link(both, tmp_path):
     scaled = at_center(center, f"{DEPLOYMENTS}/waits")
     assert scaled["spec"]["replicas"] == 4
     assert int(there["metadata"]["resourceVersion"]) < int(scaled["metadata"]["resourceVersion"])
-    assert center.request("GET", f"{SHOP}{MAPS}/goes")[0] == 404
+    assert center.request("GET", f"{SHOP}{MAPS}/goes")[0] == 404 and at_center(center, VAULT)["data"]["pin"] == SECRET
     here = florin.api("GET", f"{MAPS}/waits")
     assert here["metadata"]["labels"]["rack"] == "4" and PENDING not in here["metadata"]["annotations"]
 
@@ -300,10 +327,12 @@ def test_without_a_link(both, tmp_path):
         for server, prefix in ((florin, ""), (center, SHOP)):
             told = server.api("GET", f"{prefix}/api/v1/namespaces/shop/events?fieldSelector=involvedObject.name={name}")["items"]
             assert [e for e in told if e["reason"] == reason and e["type"] == "Warning"], (name, prefix, told)
-    in_sync(center, "root:shop", florin, collections=(MAPS,))
+    told = wait_for("the condition", lambda: florin.condition("OfflineWritesRefused"))
+    assert told["status"] == "True" and "3 writes" in told["message"] and "ConfigMap shop/denied" in told["message"], told
     for name in left:
         florin.api("DELETE", f"{WRITES}/{name}")
     assert not writes(florin)
+    wait_for("the condition to go", lambda: florin.condition("OfflineWritesRefused")["status"] == "False")
 
 
 def test_a_replay_happens_once(both):

@@ -24,3 +24,4 @@ mod view;
 mod tests;
 
 pub use fleet::{Fleet, GROUP};
+pub use forward::REPLAYED;

@@ -85,11 +85,11 @@ pub async fn open(config: &Config) -> Result<Arc<dyn Store>> {
 pub async fn sealed(config: &Config, store: Arc<dyn Store>) -> Result<store::SealedStore> {
     // What centers share of their identity opens more than any Secret.
     let identity = format!("{}/", server::identity::shared::FILES);
-    // What waits on an edge may have been written to a Secret.
-    let writes = server::store_prefix("edge.selvedge.dev", "offlinewrites");
+    // What waits on an edge, and what came of it, may have been written to a Secret.
+    let writes = [server::store_prefix("edge.selvedge.dev", "offlinewrites"), format!("{}/", ::center::REPLAYED)];
     let options = store::Sealing {
         key_file: store::KeyFile::new(&config.secrets_key_file),
-        prefixes: config.encrypted_prefixes().into_iter().chain([identity, writes]).collect(),
+        prefixes: config.encrypted_prefixes().into_iter().chain([identity]).chain(writes).collect(),
         shared: config.store == StoreKind::Etcd,
     };
     Ok(store::SealedStore::open(store, options).await?)

@@ -25,7 +25,7 @@ use server::{
     internal::Internal,
     object::Object,
 };
-use store::{Commit, Op};
+use store::{Commit, Compare, Op};
 use types::{
     EdgeId, ObjectKey,
     forward::{Change, Done, Forward, MOST, PATH, STALE, Said, hexadecimal},
@@ -34,7 +34,7 @@ use types::{
 use crate::{Fleet, projection, target::may_ask_for};
 
 /// One record for each edge with the last of the writes that waited there.
-const REPLAYED: &str = "edge.selvedge.dev/_replayed";
+pub const REPLAYED: &str = "edge.selvedge.dev/_replayed";
 /// An edge has so long to say what it wants.
 const ARRIVAL: Duration = Duration::from_secs(30);
 
@@ -59,11 +59,17 @@ impl Mount for Forwards {
                     let target = edge.target();
                     let workspace = target.workspace.as_ref().filter(|name| may_ask_for(&edge.id.workspace, name));
                     let workspace = workspace.ok_or_else(|| Status::not_found("", "objects", &write.key))?;
-                    let waited = (!write.id.is_empty()).then(|| (write.key.clone(), write.user.name.clone()));
-                    let decided = decide(&server, &edge.id, workspace, *write).await;
-                    if let (Some((key, user)), Err(status)) = (waited, &decided) {
-                        tell(&server, workspace, &edge.id, &key, &user, status).await;
-                    }
+                    let workspace = workspace.clone();
+                    // Whether or not the edge still listens: what was begun is finished and remembered.
+                    let decided = tokio::spawn(async move {
+                        let waited = (!write.id.is_empty()).then(|| (write.key.clone(), write.user.name.clone()));
+                        let decided = decide(&server, &edge.id, &workspace, *write).await;
+                        if let (Some((key, user)), Err(status)) = (waited, &decided) {
+                            tell(&server, &workspace, &edge.id, &key, &user, status).await;
+                        }
+                        decided
+                    });
+                    let decided = decided.await.map_err(Status::internal)?;
                     json!(decided?)
                 }
             };
@@ -103,44 +109,69 @@ pub async fn decide(server: &Arc<Server>, edge: &EdgeId, workspace: &str, write:
     let key = key.ok_or_else(|| Status::bad_request(format!("{:?} names no object", write.key)))?;
     server.catch_up().await?;
     let user = user::user_of(server, edge, &write.user)?;
-    if let Some(done) = replayed(server, edge, &write) {
+    match once(server, edge, workspace, &key, &user, &write).await {
+        // The same write may be under way a second time, as the edge lost its link in between.
+        Err(status) if matches!(status.code, 404 | 409) => {
+            replayed(server, edge, &key, workspace, &write).ok_or(status)
+        }
+        decided => decided,
+    }
+}
+
+async fn once(
+    server: &Arc<Server>,
+    edge: &EdgeId,
+    workspace: &str,
+    key: &ObjectKey<'_>,
+    user: &User,
+    write: &Forward,
+) -> Result<Done> {
+    if let Some(done) = replayed(server, edge, key, workspace, write) {
         return Ok(done);
     }
     let found = server.cache.get(key.collection, &format!("{workspace}/{}/{}", key.namespace, key.name));
-    let held = found.and_then(|object| Some((projected(&key, &object, workspace)?, object)));
+    let held = found.and_then(|object| Some((projected(key, &object, workspace)?, object)));
     let Some(((hash, _), object)) = held else {
-        return Err(not_held(&key));
+        return Err(not_held(key));
     };
     if hexadecimal(hash) != write.precondition {
-        return Err(stale(&key));
+        return Err(stale(key));
     }
     let value = object.value();
     if write.verb == "deletecollection" {
-        let may = server.enter(&user, workspace);
-        let may = may.and_then(|()| server.authorize(&user, workspace, &collection_of(&key, &value)));
-        may.map_err(|status| advised(status, edge, &user, workspace))?;
+        let may = server.enter(user, workspace);
+        let may = may.and_then(|()| server.authorize(user, workspace, &collection_of(key, &value)));
+        may.map_err(|status| advised(status, edge, user, workspace))?;
     }
-    let mut request = request::request(workspace, &key, &object, &value, &write)?;
+    let mut request = request::request(workspace, key, &object, &value, write)?;
     if !write.id.is_empty() {
         request.extensions_mut().insert(Also(vec![remember(edge, &json!({"id": write.id}))]));
     }
     let response = server.clone().request_as(user.clone(), request).await;
     let (code, warnings, body) = read(response).await;
     if !(200..300).contains(&code) {
-        return Err(refused(code, &body, &key, edge, &user, workspace));
+        return Err(refused(code, &body, key, edge, user, workspace));
     }
     if write.dry_run {
-        return Ok(Done { hash: write.precondition, content: None, warnings });
+        return Ok(Done { hash: write.precondition.clone(), content: None, warnings });
     }
-    let done = outcome(server, &key, workspace, &write, &body, warnings);
+    let done = outcome(server, key, workspace, write, &body, warnings);
     if !write.id.is_empty() {
         let mut record = json!({"id": write.id, "hash": done.hash});
         record["content"] = done.content.clone().unwrap_or_default();
-        let commit = Commit { ops: vec![remember(edge, &record)], ..Commit::default() };
-        // Without it the write is still known to be done.
-        let _ = server.cache.store().commit(commit).await;
+        note(server, edge, &write.id, &record).await;
     }
     Ok(done)
+}
+
+/// Notes the outcome of a write, unless the edge has gone on to another. Without it the write is still known to be done.
+async fn note(server: &Server, edge: &EdgeId, id: &str, record: &Value) {
+    let Some(noted) = server.cache.get(REPLAYED, &edge.to_string()) else { return };
+    if noted.value()["id"] == id {
+        let compare = Compare { key: format!("{REPLAYED}/{edge}"), modified: noted.revision };
+        let commit = Commit { compares: vec![compare], ops: vec![remember(edge, record)] };
+        let _ = server.cache.store().commit(commit).await;
+    }
 }
 
 fn projected(key: &ObjectKey<'_>, object: &Object, workspace: &str) -> Option<(u128, Bytes)> {
@@ -159,30 +190,37 @@ fn outcome(
 ) -> Done {
     let content = match write.change {
         Change::Patch(_) => projection::project(key, body.clone(), workspace),
-        _ => {
-            let object = server.cache.get(key.collection, &format!("{workspace}/{}/{}", key.namespace, key.name));
-            object.and_then(|object| projection::project(key, object.value(), workspace))
-        }
+        _ => current(server, key, workspace),
     };
-    match content {
-        Some(content) => Done {
-            hash: hexadecimal(link::entry_hash(&key.to_string(), &content)),
-            content: serde_json::from_slice(&content).ok(),
-            warnings,
-        },
-        None => Done { warnings, ..Done::default() },
-    }
+    Done { warnings, ..done(key, content) }
+}
+
+fn current(server: &Server, key: &ObjectKey<'_>, workspace: &str) -> Option<Bytes> {
+    let object = server.cache.get(key.collection, &format!("{workspace}/{}/{}", key.namespace, key.name))?;
+    projection::project(key, object.value(), workspace)
+}
+
+fn done(key: &ObjectKey<'_>, content: Option<Bytes>) -> Done {
+    let Some(content) = content else { return Done::default() };
+    let hash = hexadecimal(link::entry_hash(&key.to_string(), &content));
+    Done { hash, content: serde_json::from_slice(&content).ok(), warnings: Vec::new() }
 }
 
 /// A write that waited and was done already, though the edge never heard of it.
-fn replayed(server: &Server, edge: &EdgeId, write: &Forward) -> Option<Done> {
+fn replayed(server: &Server, edge: &EdgeId, key: &ObjectKey<'_>, workspace: &str, write: &Forward) -> Option<Done> {
     if write.id.is_empty() {
         return None;
     }
     let record = server.cache.get(REPLAYED, &edge.to_string())?.value();
-    let hash = record["hash"].as_str().unwrap_or_default().to_owned();
+    if record["id"] != write.id.as_str() {
+        return None;
+    }
     let content = record.get("content").filter(|content| content.is_object()).cloned();
-    (record["id"] == write.id.as_str()).then(|| Done { hash, content, warnings: Vec::new() })
+    Some(match record["hash"].as_str() {
+        Some(hash) => Done { hash: hash.to_owned(), content, warnings: Vec::new() },
+        // The center crashed between the write and the note of its outcome.
+        None => done(key, current(server, key, workspace)),
+    })
 }
 
 /// Edges replay one write after the other, so the last one is enough to remember.

@@ -214,7 +214,7 @@ pub async fn put_by(change: &Change<'_>, mut write: Forward) -> Result<Carried> 
             value["metadata"]["annotations"][names::PENDING] = name.as_str().into();
             place.put(value, Some(change.old), &mut commit)?;
         }
-        To::Nothing(_) => drop(place.remove(change.old, change.before.clone(), &mut commit)?),
+        To::Nothing(_) => _ = place.remove(change.old, change.before.clone(), &mut commit)?,
     }
     let (after, base) = match &earlier {
         // It builds on what the earlier one makes of the object.

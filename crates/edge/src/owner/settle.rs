@@ -171,6 +171,8 @@ async fn tell(server: &Arc<Server>, write: &OfflineWrite) {
     let hand = Internal::new(server, CLUSTER, "selvedge");
     let Ok(kind) = hand.kind("", "v1", "events") else { return };
     let now = clock::now();
+    // Names of roles have colons, and names may be as long as an Event's own.
+    let short: String = about.name.chars().take(200).filter(|c| *c != ':').collect();
     let message = format!(
         "A write of {:?} that waited for the center as OfflineWrite {} was not taken: {}",
         write.spec.write.user.name,
@@ -178,7 +180,7 @@ async fn tell(server: &Arc<Server>, write: &OfflineWrite) {
         write.status.message
     );
     let event = json!({
-        "metadata": {"name": format!("{}.{}", about.name, write.name()), "namespace": namespace},
+        "metadata": {"name": format!("{short}.{}", write.name()), "namespace": namespace},
         "involvedObject": {"apiVersion": about.api_version, "kind": about.kind, "name": about.name, "namespace": about.namespace},
         "reason": format!("OfflineWrite{:?}", write.status.state), "message": message.chars().take(1024).collect::<String>(),
         "type": "Warning", "count": 1, "firstTimestamp": now, "lastTimestamp": now,
