@@ -152,6 +152,14 @@ fn put(
         place::may_adopt(key, existing)?;
     }
     let (value, mut after) = place::place(key, sent, existing.as_ref(), before.as_ref());
+    after.hash = entry_hash(name, content);
+    if server.cache.get(GONE, name).is_some() {
+        // The center has a report of a former object of that name: any state of this one is news.
+        after.reported = Some(Reported::default());
+        delete_record(commit, GONE, name);
+    }
+    // Before the object: at no revision is it anybody's but the center's.
+    put_record(commit, HELD, name, &after);
     let put = place.put(value, old.as_deref(), commit).map_err(|status| status.message)?;
     match (put, &old, &before) {
         // It must still be so when this is durable.
@@ -161,13 +169,6 @@ fn put(
         (Put::Replaced, Some(_), Some(before)) if !before.adopted => make_way(server, name, key)?,
         _ => {}
     }
-    after.hash = entry_hash(name, content);
-    if server.cache.get(GONE, name).is_some() {
-        // The center has a report of a former object of that name: any state of this one is news.
-        after.reported = Some(Reported::default());
-        delete_record(commit, GONE, name);
-    }
-    put_record(commit, HELD, name, &after);
     Ok(())
 }
 
