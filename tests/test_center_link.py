@@ -1,7 +1,9 @@
 """The center's side of the link, with real edges: what goes down, what comes up, what is held, and who is let in."""
+import contextlib
 import json
 import re
 import shutil
+import socket
 import subprocess
 import time
 
@@ -239,3 +241,16 @@ def test_an_edge_goes_from_one_center_to_another_of_the_same_etcd(tmp_path):
         if wire:
             wire.close()
         etcd.stop()
+
+
+def test_edges_that_stop_in_the_middle_of_a_handshake_keep_nobody_out(shop):
+    center, florin = shop
+    with contextlib.ExitStack() as stack:
+        for n in range(60):
+            stalled = stack.enter_context(socket.create_connection((center.host, center.port), timeout=10))
+            # The beginning of a ClientHello, or nothing at all.
+            stalled.sendall(b"\x16\x03\x01\x02\x00\x01" if n % 2 else b"")
+        begun = time.monotonic()
+        center.still_answers()
+        assert time.monotonic() - begun < 3
+    assert florin.connected()

@@ -12,7 +12,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore, watch},
 };
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use crate::{
     Error, Options, Server,
@@ -34,6 +34,10 @@ use crate::{
 
 /// A client has this long to shake hands, and to send its headers.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// So many handshakes are worked on at one time, so that those who are connected already are heard between them however many
+/// come at once. One that waits for a slow client gives its turn to the next after a while.
+const HANDSHAKES: usize = 16;
+const TURN: Duration = Duration::from_millis(50);
 /// Requests under way have this long to finish when the server stops.
 const DRAIN: Duration = Duration::from_secs(10);
 
@@ -133,6 +137,7 @@ impl Running {
 async fn accept(server: Arc<Server>, listener: TcpListener, tls: TlsAcceptor) {
     let mut shutdown = server.shutdown.clone();
     let room = Arc::new(Semaphore::new(server.limits.connections));
+    let turns = Arc::new(Semaphore::new(HANDSHAKES));
     loop {
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
@@ -148,7 +153,7 @@ async fn accept(server: Arc<Server>, listener: TcpListener, tls: TlsAcceptor) {
         };
         let Ok(place) = room.clone().try_acquire_owned() else { continue };
         let (server, tls) = (server.clone(), tls.clone());
-        tokio::spawn(serve(server, stream, tls, Arc::new(place)));
+        tokio::spawn(serve(server, stream, tls, turns.clone(), Arc::new(place)));
     }
     drop(listener);
     // Every connection sees the shutdown itself and ends when its requests have.
@@ -161,13 +166,32 @@ async fn accept(server: Arc<Server>, listener: TcpListener, tls: TlsAcceptor) {
     .unwrap_or_else(|_| tracing::warn!("some requests did not finish in time"));
 }
 
-async fn serve(server: Arc<Server>, stream: TcpStream, tls: TlsAcceptor, place: Arc<OwnedSemaphorePermit>) {
+/// The stream, once both sides know whom they speak with.
+async fn shake_hands(stream: TcpStream, tls: TlsAcceptor, turns: Arc<Semaphore>) -> Option<TlsStream<TcpStream>> {
+    // Who says nothing takes no turn.
+    stream.readable().await.ok()?;
+    let turn = turns.acquire_owned().await.ok()?;
+    let mut accept = std::pin::pin!(tls.accept(stream));
+    tokio::select! {
+        done = accept.as_mut() => return done.ok(),
+        () = tokio::time::sleep(TURN) => drop(turn),
+    }
+    accept.await.ok()
+}
+
+async fn serve(
+    server: Arc<Server>,
+    stream: TcpStream,
+    tls: TlsAcceptor,
+    turns: Arc<Semaphore>,
+    place: Arc<OwnedSemaphorePermit>,
+) {
     let _ = stream.set_nodelay(true);
     let from = stream.peer_addr().map_or(std::net::Ipv4Addr::UNSPECIFIED.into(), |address| address.ip());
     // On the heap, as the connection itself below: what is needed only for a while would take its room for as long as the
     // connection lasts, and there are thousands.
-    let shaken = Box::pin(tokio::time::timeout(HANDSHAKE, tls.accept(stream))).await;
-    let Ok(Ok(stream)) = shaken else { return };
+    let shaken = Box::pin(tokio::time::timeout(HANDSHAKE, shake_hands(stream, tls, turns))).await;
+    let Ok(Some(stream)) = shaken else { return };
     let chain = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec).unwrap_or_default();
     let peer = Arc::new(Peer::new(chain));
     let mut shutdown = server.shutdown.clone();
