@@ -88,7 +88,8 @@ impl Place<'_> {
     /// Adds to the commit what deletes `old`: it goes at once, or is marked and goes when its grace period or its finalizers
     /// let it. `value` is what it was, without the finalizers that hold it no longer. True if it is gone.
     pub fn remove(&self, old: &Object, mut value: Value, commit: &mut Commit) -> Result<bool> {
-        let kind = self.kind(&value, commit)?;
+        // Without a kind there is nothing that could hold it.
+        let kind = self.kind(&value, commit).unwrap_or_default();
         let pending = match &kind {
             Some(kind) => delete::mark(kind, &mut value, &Options::background()),
             None => false,
