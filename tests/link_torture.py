@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 
-from center import Center
+from center import Center, wait_for
 from edge import CONFIRM, Edge, Wire, annotate, differences, make_workspace, objects, reported
 from manifests import configmap, deployment
 
@@ -261,8 +261,13 @@ class LinkTorture:
 
     def offline_restart(self, edge, wire):
         wire.cut()
-        time.sleep(0.1)  # what was on its way may still be applied
-        before = {path: self.shapes(edge, path) for path in (MAPS,)}
+        link = "/api/v1/namespaces/kube-system/configmaps/selvedge-link"
+        wait_for("the edge to notice", lambda: edge.api("GET", link)["data"]["state"] == "Offline", 20)
+        # What had arrived may still be applied: two looks in a row that see the same.
+        before, earlier = {MAPS: self.shapes(edge, MAPS)}, None
+        while before != earlier:
+            time.sleep(0.3)
+            before, earlier = {MAPS: self.shapes(edge, MAPS)}, before
         edge.kill()
         edge.start()
         for path, shapes in before.items():
