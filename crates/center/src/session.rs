@@ -261,6 +261,10 @@ impl Driver<'_> {
             Output::ReportFloor(floor) => {
                 let _turn = self.edge.writing.lock().await;
                 if let Err(error) = reports::void_below(self.fleet.store(), self.uid, floor).await {
+                    if matches!(error, store::Error::Closed) {
+                        // The center stops; the edge comes again.
+                        return Some(Input::End(CloseReason::Other));
+                    }
                     tracing::warn!(%error, edge = %self.edge.id, "old reports of an edge could not be deleted");
                     return Some(Input::ReportsFailed);
                 }
