@@ -10,9 +10,10 @@ use std::{env, fs, path::Path, process::Command};
 
 fn main() {
     println!("cargo::rerun-if-changed=layout.ld");
-    let Some(directory) = env::var_os("CARGO_MANIFEST_DIR") else { return };
-    let layout = Path::new(&directory).join("layout.ld");
-    if !is("PROFILE", "release") || !links_with_lld() || !layout.is_file() {
+    let Some(out) = env::var_os("OUT_DIR") else { return };
+    // Where cargo knows it: what it remembers of this script must hold when the sources are moved.
+    let layout = Path::new(&out).join("layout.ld");
+    if !is("PROFILE", "release") || !links_with_lld() || fs::copy("layout.ld", &layout).is_err() {
         return;
     }
     println!("cargo::rustc-link-arg-bins=-Wl,-T,{}", layout.display());

@@ -99,12 +99,20 @@ async fn arrives(server: &Server, write: &Forward) -> bool {
             let seen = server.cache.revision();
             match apply::held(server, &write.key) {
                 Some((held, _)) if hexadecimal(held.hash) == write.precondition => {}
-                _ => return,
+                // What is remembered of an object comes a revision before the object.
+                _ => return caught_up(server).await,
             }
             server.cache.wait_for(seen + 1).await;
         }
     };
     tokio::time::timeout(ARRIVAL, come).await.is_ok()
+}
+
+async fn caught_up(server: &Server) {
+    // A store that cannot say how far it is ends this server by itself.
+    if let Ok(newest) = server.cache.store().revision().await {
+        server.cache.wait_for(newest).await;
+    }
 }
 
 /// The object as it should become, where it cannot be read yet.
