@@ -190,7 +190,7 @@ impl Status {
             Some(message) if !message.is_empty() => message.to_owned(),
             _ => format!("the other server answered with {code}"),
         };
-        let details = value.get("details").map(|details| Details {
+        let details = value.get("details").filter(|details| details.is_object()).map(|details| Details {
             name: text(&details["name"]),
             group: text(&details["group"]),
             kind: text(&details["kind"]),

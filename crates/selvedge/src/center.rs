@@ -40,9 +40,7 @@ pub async fn start(config: &Config) -> Result<server::Running> {
 /// What a server is started with, at the center or on an edge.
 pub fn options(config: &Config, store: &store::SealedStore) -> Result<server::Options> {
     Ok(server::Options {
-        data_dir: config.data_dir.clone(),
         listen: config.listen,
-        store: Arc::new(store.clone()),
         shared_store: config.store == StoreKind::Etcd,
         extra_names: config.tls_names.clone(),
         identity: config.identity.options()?,
@@ -53,9 +51,7 @@ pub fn options(config: &Config, store: &store::SealedStore) -> Result<server::Op
             writes: config.max_mutating_requests_inflight,
             ..server::Limits::default()
         },
-        mounts: Vec::new(),
-        observers: Vec::new(),
-        owner: None,
+        ..server::Options::new(&config.data_dir, Arc::new(store.clone()))
     })
 }
 

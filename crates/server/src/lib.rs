@@ -78,6 +78,26 @@ pub struct Options {
     pub owner: Option<Arc<dyn owner::Owner>>,
 }
 
+impl Options {
+    /// A server on a port of the loopback that is free, with nothing special about it.
+    pub fn new(data_dir: impl Into<PathBuf>, store: Arc<dyn Store>) -> Self {
+        Self {
+            data_dir: data_dir.into(),
+            listen: (std::net::Ipv4Addr::LOCALHOST, 0).into(),
+            store,
+            shared_store: false,
+            extra_names: Vec::new(),
+            identity: identity::Options::default(),
+            limits: Limits::default(),
+            plugins: Plugins::default(),
+            audit: None,
+            mounts: Vec::new(),
+            observers: Vec::new(),
+            owner: None,
+        }
+    }
+}
+
 pub struct Server {
     pub cache: Arc<Cache>,
     pub kinds: Arc<Kinds>,

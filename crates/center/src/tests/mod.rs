@@ -10,7 +10,7 @@ use std::{
 use edge::{Disk, TestEdge};
 use link::{CloseReason, EdgeStatus};
 use serde_json::{Value, json};
-use server::{Limits, Server, internal::Internal, object::Object};
+use server::{Server, internal::Internal, object::Object};
 use store::{MemoryStore, Store};
 use types::{EdgeId, names};
 
@@ -28,18 +28,9 @@ impl Center {
         let fleet = Fleet::open(store.clone(), false).await.unwrap();
         let dir = tempfile::tempdir().unwrap();
         let options = server::Options {
-            data_dir: dir.path().to_owned(),
-            listen: "127.0.0.1:0".parse().unwrap(),
-            store: store.clone(),
-            shared_store: false,
-            extra_names: Vec::new(),
-            identity: Default::default(),
-            limits: Limits::default(),
-            plugins: Default::default(),
-            audit: None,
             mounts: fleet.mounts(),
             observers: vec![fleet.observer()],
-            owner: None,
+            ..server::Options::new(dir.path(), store.clone())
         };
         let running = server::start(options).await.unwrap();
         fleet.start(&running.server).await.unwrap();

@@ -173,18 +173,9 @@ impl World {
         let agent = Agent::new();
         let owner = Ownership::new(center.clone());
         let options = server::Options {
-            data_dir: dir.path().to_owned(),
-            listen: "127.0.0.1:0".parse().unwrap(),
-            store,
-            shared_store: false,
-            extra_names: Vec::new(),
-            identity: Default::default(),
-            limits: server::Limits::default(),
-            plugins: Default::default(),
-            audit: None,
-            mounts: Vec::new(),
             observers: vec![agent.observer(), owner.observer()],
             owner: Some(owner.clone()),
+            ..server::Options::new(dir.path(), store)
         };
         let running = server::start(options).await.unwrap();
         let _ = center.edge.set((running.server.clone(), agent));

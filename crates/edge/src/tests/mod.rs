@@ -25,20 +25,7 @@ pub struct Edge {
 pub async fn edge(store: Arc<dyn Store>) -> Edge {
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::new();
-    let options = server::Options {
-        data_dir: dir.path().to_owned(),
-        listen: "127.0.0.1:0".parse().unwrap(),
-        store,
-        shared_store: false,
-        extra_names: Vec::new(),
-        identity: Default::default(),
-        limits: server::Limits::default(),
-        plugins: Default::default(),
-        audit: None,
-        mounts: Vec::new(),
-        observers: vec![agent.observer()],
-        owner: None,
-    };
+    let options = server::Options { observers: vec![agent.observer()], ..server::Options::new(dir.path(), store) };
     let running = server::start(options).await.unwrap();
     agent.begin(&running.server).await.unwrap();
     agent.serve(&running.server);

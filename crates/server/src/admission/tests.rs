@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use store::MemoryStore;
 
 use crate::{
-    Limits, Options, Running, Server,
+    Options, Running, Server,
     call::Call,
     identity::User,
     internal::Internal,
@@ -18,20 +18,7 @@ use crate::{
 
 async fn running() -> (Running, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options {
-        data_dir: dir.path().to_owned(),
-        listen: "127.0.0.1:0".parse().unwrap(),
-        store: Arc::new(MemoryStore::default()),
-        shared_store: false,
-        extra_names: Vec::new(),
-        identity: Default::default(),
-        limits: Limits::default(),
-        plugins: Default::default(),
-        audit: None,
-        mounts: Vec::new(),
-        observers: Vec::new(),
-        owner: None,
-    };
+    let options = Options::new(dir.path(), Arc::new(MemoryStore::default()));
     (crate::start(options).await.unwrap(), dir)
 }
 

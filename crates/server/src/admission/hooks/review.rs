@@ -1,6 +1,6 @@
 //! AdmissionReview: the question as it is sent, and what an answer says. No I/O.
 
-use api::status::{Cause, Status};
+use api::status::Status;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
@@ -98,48 +98,8 @@ fn refusal(name: &str, result: &Value) -> Status {
         ("", "") => format!("{denied} without explanation"),
         ("", why) | (why, _) => format!("{denied}: {why}"),
     };
-    let mut status = Status::new(if (400..600).contains(&code) { code } else { 400 }, known_reason(reason), message);
-    let details = &result["details"];
-    if details.is_object() {
-        let causes = details["causes"].as_array().into_iter().flatten();
-        let cause = |c: &Value| Cause {
-            reason: text(&c["reason"]).to_owned(),
-            message: text(&c["message"]).to_owned(),
-            field: text(&c["field"]).to_owned(),
-        };
-        status = status.about(text(&details["group"]), text(&details["kind"]), text(&details["name"]));
-        status = status.with_causes(causes.map(cause).collect());
-        if let Some(seconds) = details["retryAfterSeconds"].as_u64() {
-            status = status.retry_after(u32::try_from(seconds).unwrap_or(u32::MAX));
-        }
-    }
-    status
-}
-
-/// Reasons are words of the API; what is none of them stands in the message.
-fn known_reason(reason: &str) -> &'static str {
-    const KNOWN: [&str; 19] = [
-        "Unauthorized",
-        "Forbidden",
-        "NotFound",
-        "AlreadyExists",
-        "Conflict",
-        "Gone",
-        "Invalid",
-        "ServerTimeout",
-        "StoreReadError",
-        "Timeout",
-        "TooManyRequests",
-        "BadRequest",
-        "MethodNotAllowed",
-        "NotAcceptable",
-        "RequestEntityTooLarge",
-        "UnsupportedMediaType",
-        "InternalError",
-        "Expired",
-        "ServiceUnavailable",
-    ];
-    KNOWN.iter().find(|known| **known == reason).copied().unwrap_or_default()
+    let code = if (400..600).contains(&code) { code } else { 400 };
+    Status { message, ..Status::from_value(code, result) }
 }
 
 #[cfg(test)]
