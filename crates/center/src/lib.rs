@@ -7,6 +7,7 @@ mod fleet;
 mod forward;
 mod history;
 pub mod join;
+mod news;
 mod projection;
 mod refused;
 mod reported;

@@ -23,6 +23,7 @@ use crate::{
     Fleet,
     edges::{Edge, Live, Order},
     history::History,
+    news::News,
     reports,
     set::{Set, Since},
     status,
@@ -113,6 +114,7 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, creden
     // A center that stops has not lost its edges.
     if edge.end(&live, clock::unix()) {
         fleet.tunnels.end(&edge.id);
+        fleet.news.tell(|| News::Edge(edge.id.clone()));
         if connected && !*server.shutdown.borrow() {
             // Whoever was sent away does not come back in a moment.
             let revoked = edge.target().credential.as_deref() != Some(&*credential);
@@ -273,16 +275,26 @@ impl Driver<'_> {
             Output::Failed { key, reason } => {
                 self.fleet.told.tell(self.server, self.workspace, &self.edge.id, &key, &reason);
                 self.live.facts().refuse(key, reason);
+                self.changed_itself();
                 self.fleet.statuses.push(&self.edge.id, GRACE);
             }
             Output::Recovered(key) => {
                 self.live.facts().recover(&key);
+                self.changed_itself();
                 self.fleet.statuses.push(&self.edge.id, GRACE);
             }
-            Output::Status(status) => self.note(status),
+            Output::Status(status) => {
+                self.note(status);
+                self.changed_itself();
+            }
             Output::Close => self.over = true,
         }
         None
+    }
+
+    /// Others want to know how the edge stands.
+    fn changed_itself(&self) {
+        self.fleet.news.tell(|| News::Edge(self.edge.id.clone()));
     }
 
     fn note(&mut self, status: Status) {
@@ -380,6 +392,7 @@ async fn store(fleet: &Fleet, edge: &Edge, live: &Live, uid: &str, reports: &[Re
     match reports::save(fleet.store(), uid, reports).await {
         Ok(revision) => {
             fleet.acked(revision);
+            fleet.news.tell(|| News::Reports(edge.id.clone(), reports.into()));
             Some(revision)
         }
         Err(error) => {

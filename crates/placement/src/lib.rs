@@ -1,0 +1,8 @@
+//! From placements, objects, customizers and inventory to what each edge shall hold, and from what edges report to what people are
+//! told. Pure: no I/O, no clock, no locks. `center` feeds it and carries out what it says.
+
+mod fault;
+mod id;
+
+pub use fault::Fault;
+pub use id::{Id, Parameters};
