@@ -27,6 +27,7 @@ use crate::{
     news::Paper,
     refused::Told,
     reported, reports, session,
+    set::Set,
     sets::Sets,
     status,
     target::{self, Target, may_ask_for},
@@ -168,6 +169,12 @@ impl Fleet {
             return Err(Status::unavailable("the link is cut").retry_after(5));
         }
         Ok(edge)
+    }
+
+    /// What an edge shall hold, shared with all that shall hold the same. It may not be complete yet: `Set::wait`.
+    pub(crate) fn desired(&self, server: &Arc<Server>, edge: &Edge) -> Arc<Set> {
+        let target = edge.target();
+        self.sets.of(server, target.workspace.as_ref().filter(|name| may_ask_for(&edge.id.workspace, name)))
     }
 
     /// Says something to an edge, if it is connected and has room for it.

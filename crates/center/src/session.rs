@@ -77,7 +77,7 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, creden
     let live = Arc::new(Live::new(rand::random(), clock::unix(), line.sender()));
     let target = edge.target();
     let workspace = target.workspace.as_ref().filter(|name| may_ask_for(&edge.id.workspace, name)).cloned();
-    let set = fleet.sets.of(&server, workspace.as_ref());
+    let set = fleet.desired(&server, &edge);
     let _ = tokio::time::timeout(PATIENCE, set.wait()).await;
     edge.begin(live.clone());
     // Whoever changes the SyncTarget tells the session from now on. What was said before is found here.

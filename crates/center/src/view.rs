@@ -12,7 +12,7 @@ use http::{Response, header::CONTENT_TYPE};
 use serde::Serialize;
 use server::{Mount, Mounted, Server, body::Body, clock, identity::Attributes};
 
-use crate::{Fleet, edges::Edge, target::may_ask_for};
+use crate::{Fleet, edges::Edge};
 
 pub struct View(pub Arc<Fleet>);
 
@@ -141,9 +141,8 @@ fn show(fleet: &Fleet, server: &Arc<Server>, edge: &Edge) -> Shown {
     } else if let Some(lost) = edge.lost() {
         shown.since = Some(clock::at(lost.at));
         shown.last_heard = Some(clock::at(lost.heard));
-        let allowed = target.workspace.as_ref().filter(|name| may_ask_for(&edge.id.workspace, name));
         if let (Some(at), Some(history)) = (lost.in_sync_at, fleet.history()) {
-            let head = fleet.sets.of(server, allowed).view(history, 0).head();
+            let head = fleet.desired(server, edge).view(history, 0).head();
             shown.pending = Some(head.saturating_sub(at));
         }
     } else {
