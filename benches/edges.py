@@ -13,6 +13,7 @@ from center import rss_kib, wait_for  # noqa: E402
 from edge import Edge, Wire, make_workspace  # noqa: E402
 
 WORKSPACE = "root:bench"
+FLEET = "root:fleet"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 CENTER = f"/clusters/{WORKSPACE}{CONFIGMAPS}"
 
@@ -112,10 +113,13 @@ def measure(args, server, found, kbench):
     finally:
         edge.kill()
         wire.close()
+    make_workspace(center, FLEET)
+    for n in range(20):
+        center.api("POST", f"/clusters/{FLEET}{CONFIGMAPS}", configmap(f"fleet-{n}"))
     for suffix, edges in (("", 1000), ("_10k", 10_000)):
         if args.quick and suffix:
             return
-        seen = kbench("edges", "--count", edges // 10 if args.quick else edges, "--data-dir", center.data_dir, "--workspace", WORKSPACE,
+        seen = kbench("edges", "--count", edges // 10 if args.quick else edges, "--data-dir", center.data_dir, "--workspace", FLEET,
                       "--pid", center.process.pid)
         if "memory" not in seen:
             return

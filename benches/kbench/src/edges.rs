@@ -20,10 +20,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::client::{Client, Result, Target};
-use crate::objects::{collection, configmap, ensure_namespace, filler, run_id};
+use crate::objects::{collection, configmap, filler, run_id};
 use crate::stats::{ProcMeter, Samples};
 use crate::{Common, JSON};
 
+const NAMESPACE: &str = "default";
 const TARGETS: &str = "/apis/workload.kcp.io/v1alpha1/synctargets";
 
 /// Where a certificate says its user's uid.
@@ -53,9 +54,9 @@ struct Fleet {
 pub(crate) async fn edges(target: &Arc<Target>, c: &Common, plan: &Plan) -> Result<Value> {
     let run = run_id();
     let names: Vec<String> = (0..c.count).map(|n| format!("kb-{run}-{n:05}")).collect();
-    ensure_namespace(target, &c.namespace).await?;
     let mut client = Client::new(target);
-    let (name, path) = (format!("kb-{run}"), collection(&c.namespace));
+    // In the workspace that the edges hold, where every workspace has a namespace.
+    let (name, path) = (format!("kb-{run}"), format!("/clusters/{}{}", plan.workspace, collection(NAMESPACE)));
     client.call(Method::POST, &path, JSON, Some((JSON, configmap(&name, &run, json!({"n": "0"}), None)))).await?;
     let uids = make_targets(target, c, plan, &names).await?;
     let authority = Authority::read(Path::new(&plan.data_dir))?;
@@ -85,7 +86,7 @@ pub(crate) async fn edges(target: &Arc<Target>, c: &Common, plan: &Plan) -> Resu
     let revision = revision(&mut client).await?;
     let payload = filler(c.size);
     *fleet.wanted.lock().unwrap_or_else(|e| e.into_inner()) =
-        Some((format!("core/configmaps/{}/{name}", c.namespace), payload.clone().into_bytes()));
+        Some((format!("core/configmaps/{NAMESPACE}/{name}"), payload.clone().into_bytes()));
     let body = configmap(&name, &run, json!({"n": "1", "payload": payload}), None);
     let begun = Instant::now();
     client.call(Method::PUT, &format!("{path}/{name}"), JSON, Some((JSON, body))).await?;

@@ -7,6 +7,7 @@ use store::Store;
 
 use crate::{
     config::{Config, StoreKind},
+    memory,
     stop::Stop,
 };
 
@@ -19,6 +20,7 @@ pub fn run(config: &Config) -> Result<()> {
             () = stop.told() => return Ok(()),
         };
         tracing::info!(address = %running.address, data = %config.data_dir.display(), "the API is ready");
+        tokio::spawn(memory::keep_small());
         stop.told().await;
         tracing::info!("stopping: finishing requests and ending watches");
         running.stop().await;

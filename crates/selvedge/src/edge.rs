@@ -17,7 +17,7 @@ use crate::{
     center,
     cli::say,
     config::{Config, Settings, StoreKind},
-    deploy, fleet,
+    deploy, fleet, memory,
     stop::Stop,
 };
 
@@ -162,6 +162,7 @@ impl EdgeConfig {
 
 fn serve(config: &EdgeConfig) -> Result<()> {
     center::log_as(&config.server.log)?;
+    resident::use_one_heap();
     // An edge is a small machine, and what takes long there is the disk.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.context("cannot start the runtime")?.block_on(async {
@@ -175,6 +176,7 @@ fn serve(config: &EdgeConfig) -> Result<()> {
         };
         let agent = Agent::new();
         let running = start(&config.server, &agent).await?;
+        tokio::spawn(memory::keep_small());
         let (stop, stopped) = watch::channel(false);
         let mut linked = tokio::spawn(link(joined.ok_or(joining), agent, running.server.clone(), stopped));
         let told = tokio::select! {

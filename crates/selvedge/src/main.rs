@@ -8,6 +8,7 @@ mod deploy;
 mod edge;
 mod fleet;
 mod identity;
+mod memory;
 mod secrets;
 mod stop;
 mod up;

@@ -1,0 +1,70 @@
+//! Gives memory back to the system that a process holds without need. Every edge pays for what is resident.
+//!
+//! The kernel maps a program's file in pieces around whatever runs, and leaves them mapped: after start-up two thirds of that is code
+//! that ran once. What is let go of here is read from the file again, by a page fault, if it is needed after all.
+
+#[cfg(target_os = "linux")]
+mod maps;
+
+/// Lets go of the program's own code and constants. Costs some hundred page faults of what is still in use.
+#[cfg(target_os = "linux")]
+pub fn let_go_of_code() -> std::io::Result<()> {
+    let program = std::env::current_exe()?;
+    let text = std::fs::read_to_string("/proc/self/smaps")?;
+    for map in maps::untouched(&text, &program.to_string_lossy()) {
+        // SAFETY: the range is a mapping of the program's file that cannot be written and of which no page was ever changed, so what is
+        // read there again is what was there. Nothing unmaps or changes a mapping of the program itself while it runs.
+        let done = unsafe { libc::madvise(map.start as *mut libc::c_void, map.end - map.start, libc::MADV_DONTNEED) };
+        if done != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Lets go of what was allocated and is free again.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub fn let_go_of_heap() {
+    // SAFETY: may be called at any time, by any thread.
+    unsafe { libc::malloc_trim(0) };
+}
+
+/// All threads allocate from one heap: smaller, and slower only where many threads allocate all the time. Before other threads begin.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub fn use_one_heap() {
+    // SAFETY: sets a number that the allocator reads when it makes its next heap.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn let_go_of_code() -> std::io::Result<()> {
+    Ok(())
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub fn let_go_of_heap() {}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub fn use_one_heap() {}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_runs_on_and_is_smaller() {
+        let resident = || {
+            let text = std::fs::read_to_string("/proc/self/status").unwrap();
+            let line = text.lines().find(|line| line.starts_with("RssFile:")).unwrap();
+            line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+        };
+        let said = format!("{:?}", std::time::SystemTime::now());
+        let before = resident();
+        let_go_of_code().unwrap();
+        let_go_of_heap();
+        let after = resident();
+        assert!(after < before, "{before} KiB, then {after} KiB");
+        assert_ne!(said, format!("{:?}", std::time::SystemTime::now()));
+        assert!("12x".parse::<u8>().is_err(), "what was let go of is there again");
+    }
+}
