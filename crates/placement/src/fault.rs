@@ -13,3 +13,15 @@ pub struct Fault {
     pub path: String,
     pub reason: String,
 }
+
+impl Fault {
+    /// Not yet said of which object.
+    pub fn new(path: &str, reason: impl Into<String>) -> Self {
+        Self { object: String::new(), location: None, path: path.to_owned(), reason: reason.into() }
+    }
+
+    /// Says of which object, and where.
+    pub fn of(self, object: &str, location: Option<&Id>) -> Self {
+        Self { object: object.to_owned(), location: location.cloned(), ..self }
+    }
+}
