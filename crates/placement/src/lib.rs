@@ -5,6 +5,7 @@ pub mod customize;
 mod fault;
 pub mod health;
 mod id;
+pub mod rollout;
 
 pub use customize::{Customizer, customize, customizer_of, keys_in};
 pub use fault::Fault;
