@@ -24,6 +24,7 @@ use crate::{
     forward,
     history::{History, Opened},
     join,
+    mailboxes::{self, Mailboxes},
     news::Paper,
     refused::Told,
     reported, reports, session,
@@ -58,6 +59,7 @@ pub struct Fleet {
     pub(crate) told: Told,
     pub(crate) tunnels: Tunnels,
     pub(crate) news: Paper,
+    mailboxes: Mailboxes,
     admission: Mutex<Admission>,
     begun: AtomicU64,
     busy: AtomicU64,
@@ -88,6 +90,7 @@ impl Fleet {
             told: Told::default(),
             tunnels: Tunnels::default(),
             news: Paper::default(),
+            mailboxes: Mailboxes::default(),
             admission: Mutex::new(Admission::new(PER_SECOND, BURST)),
             begun: AtomicU64::new(0),
             busy: AtomicU64::new(0),
@@ -119,6 +122,7 @@ impl Fleet {
                 fleet.target_changed(change);
             }
             fleet.sets.observe(collection, change);
+            fleet.mailboxes.observe(collection, change);
         })
     }
 
@@ -127,7 +131,12 @@ impl Fleet {
         let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(opened) = opened else { return Ok(()) };
         let history = opened.record().await?;
+        if let Err(error) = server::offer(server).await {
+            tracing::error!(%error, "the kinds of placement could not be exported: other workspaces than root cannot bind them");
+        }
         let _ = self.running.set(Running { server: server.clone(), history });
+        let (fleet, of) = (self.clone(), server.clone());
+        tokio::spawn(async move { fleet.mailboxes.run(of).await });
         let fleet = self.clone();
         tokio::spawn(async move { fleet.ticks.run().await });
         tokio::spawn(status::run(self.clone(), server.clone()));
@@ -208,6 +217,17 @@ impl Fleet {
             Some(edge) => reports::list(&*self.store, &edge.target().uid, after, limit).await,
             None => Ok(Vec::new()),
         }
+    }
+
+    /// The edge whose mailbox this path leads to.
+    pub fn of_mailbox(&self, path: &str) -> Option<EdgeId> {
+        let name = types::mailbox::of_path(path)?;
+        let key = format!("{}//{name}", types::mailbox::PROVIDER);
+        let object = self.server()?.cache.get(server::workspaces::WORKSPACES, &key)?;
+        let (_, id) = mailboxes::whose(&object)?;
+        // One of another uid was made anew, and has a mailbox of its own.
+        let edge = self.edges.get(&id)?;
+        (types::mailbox::uid(name) == Some(&*edge.target().uid)).then_some(id)
     }
 
     pub(crate) fn store(&self) -> &dyn Store {

@@ -7,6 +7,7 @@ mod fleet;
 mod forward;
 mod history;
 pub mod join;
+mod mailboxes;
 mod news;
 mod projection;
 mod refused;

@@ -200,6 +200,7 @@ async fn start(config: &Config, agent: &Arc<Agent>) -> Result<server::Running> {
     let options = server::Options {
         observers: vec![agent.observer(), ownership.observer()],
         owner: Some(ownership.clone()),
+        provides: false,
         ..center::options(config, &store)?
     };
     let running = server::start(options).await?;

@@ -14,7 +14,7 @@ use crate::{
     call::Call,
     exports,
     identity::{Attributes, Authorizer, Peer, User},
-    kinds::Kind,
+    kinds::{Kind, system},
     limits::{self, Seat},
     mount::{AnyBody, Mounted},
     negotiate::{self, Accept, Format, Offer},
@@ -206,6 +206,9 @@ impl Server {
         self.note_allowed(&parts.extensions, &user, &cluster, &attributes);
         let kind = self.kinds.find(&cluster, &target.group, &target.version, &target.resource);
         let Some(kind) = kind else {
+            if let Some(told) = system::unbound(&cluster, &target.group, &target.resource) {
+                return Err(told);
+            }
             // Groups that only definitions serve are not known to upstream's router at all.
             let builtin = api::catalogue::groups().iter().any(|g| *g.name == *target.group);
             return if builtin { Err(Status::no_such_path()) } else { Ok(nonresource::not_found()) };

@@ -9,7 +9,7 @@ use api::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, header::USER_AGENT};
 use serde_json::Value;
-use store::{Commit, Compare, Op};
+use store::{Commit, Compare, Op, Outcome};
 
 use crate::{
     Server, admission,
@@ -26,6 +26,9 @@ use crate::{
         update, write,
     },
 };
+
+/// Several servers may start on one empty store: all but one see what the first has made.
+const TRIES: usize = 5;
 
 /// As whom the server writes.
 pub const NAME: &str = "system:apiserver";
@@ -120,14 +123,50 @@ impl Internal {
         metadata.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
         metadata.insert("creationTimestamp".into(), now.as_str().into());
         let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-        write::to_stored(kind, &mut value)?;
-        strategy::prepare_create(&write::stored_kind(&call).resource, &mut value, strategy::Now { rfc3339: &now });
+        match &kind.custom {
+            Some(custom) => {
+                let has_status = custom.version().is_some_and(|version| version.subresources.status);
+                strategy::prepare_create_custom(has_status, &mut value);
+            }
+            None => {
+                write::to_stored(kind, &mut value)?;
+                let now = strategy::Now { rfc3339: &now };
+                strategy::prepare_create(&write::stored_kind(&call).resource, &mut value, now);
+            }
+        }
         let beside = admission::allocate(&call, &mut value)?;
         let key = kind.store_key(&kind.key(&self.cluster, namespace, &name));
         commit.compares.push(Compare { key: key.clone(), modified: 0 });
         commit.ops.push(Op::Put { key, value: object::encode(&value) });
         commit.compares.extend(beside.compares);
         commit.ops.extend(beside.ops);
+        Ok(())
+    }
+
+    /// Makes what of these is missing, in one commit. They are trusted as by [`make`](Self::make).
+    pub async fn make_missing(&self, wanted: &[(&Arc<Kind>, &str, Value)]) -> Result<()> {
+        let cache = &self.server.cache;
+        for _ in 0..TRIES {
+            let mut commit = Commit::default();
+            for (kind, namespace, value) in wanted {
+                let name = value["metadata"]["name"].as_str().unwrap_or_default();
+                let key = kind.store_key(&kind.key(&self.cluster, namespace, name));
+                let known = commit.compares.iter().any(|one| one.key == key);
+                if !known && self.get(kind, namespace, name).is_none() {
+                    self.make(kind, namespace, value.clone(), &mut commit)?;
+                }
+            }
+            if commit.ops.is_empty() {
+                break;
+            }
+            match cache.store().commit(commit).await.map_err(|error| crate::unavailable(&error))? {
+                Outcome::Committed(revision) => {
+                    cache.wait_for(revision).await;
+                    break;
+                }
+                Outcome::Conflict { found, .. } => cache.wait_for(found).await,
+            }
+        }
         Ok(())
     }
 

@@ -50,6 +50,7 @@ use kinds::Kinds;
 pub use admission::Plugins;
 pub use clock::now;
 pub use dispatch::Also;
+pub use exports::offer;
 pub use limits::Limits;
 pub use listen::{Running, start};
 pub use mount::{Mount, Mounted};
@@ -74,6 +75,8 @@ pub struct Options {
     pub mounts: Vec<Arc<dyn Mount>>,
     /// Who else sees every change of an object.
     pub observers: Vec<cache::Observer>,
+    /// Serves the kinds of placement, as a center does. An edge has no use for them.
+    pub provides: bool,
     /// Who decides on changes of what is another's; without one, everything is this server's own.
     pub owner: Option<Arc<dyn owner::Owner>>,
 }
@@ -93,6 +96,7 @@ impl Options {
             audit: None,
             mounts: Vec::new(),
             observers: Vec::new(),
+            provides: true,
             owner: None,
         }
     }

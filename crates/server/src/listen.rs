@@ -62,7 +62,7 @@ pub async fn start(options: Options) -> Result<Running, Error> {
     let kubelets = Kubelets::open(options.identity.kubelet_authority.as_deref())?;
     let audit = options.audit.map(Audit::open).transpose()?;
     let tls = TlsAcceptor::from(identity.tls()?);
-    let kinds = Arc::new(Kinds::default());
+    let kinds = Arc::new(Kinds::new(options.provides));
     let controllers = Controllers::new();
     let exports = Arc::new(Exports::default());
     let authorization = Arc::new(Authorization::default());

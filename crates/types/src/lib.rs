@@ -4,6 +4,7 @@ mod edge;
 pub mod forward;
 pub mod join;
 mod key;
+pub mod mailbox;
 pub mod names;
 
 pub use edge::EdgeId;

@@ -123,6 +123,7 @@ fn complete_change(call: &Call, new: &mut Value, old: &Value) -> Result<()> {
 pub async fn delete(call: &Call, value: &Value, options: impl FnOnce() -> Value) -> Result<()> {
     nodes::restrict(call, Write::Delete(value))?;
     exports::delete(call, value)?;
+    workspaces::delete(call, value)?;
     let name = value["metadata"]["name"].as_str().unwrap_or_default();
     let is_furniture = matches!(name, "default" | "kube-system" | "kube-public");
     if &*call.kind.collection == "core/namespaces" && is_furniture && on(call, Plugin::NamespaceLifecycle) {

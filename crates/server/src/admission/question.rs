@@ -6,7 +6,11 @@ use api::status::{Result, Status};
 use serde_json::{Value, json};
 
 use super::matching::Asked;
-use crate::{call::Call, kinds::Kind, webhooks::convert};
+use crate::{
+    call::Call,
+    kinds::{Kind, Kinds},
+    webhooks::convert,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -89,7 +93,10 @@ impl<'a> Question<'a> {
         if own.custom.is_none() && !matches!(own.name(), "HorizontalPodAutoscaler" | "Event") {
             return Vec::new();
         }
-        let mut kinds = self.call.server.kinds.all(&self.call.cluster);
+        let mut kinds = match own.custom.is_some() {
+            true => self.call.server.kinds.of_group(&self.call.cluster, own.group()),
+            false => Kinds::builtin().to_vec(),
+        };
         kinds.retain(|kind| kind.collection == own.collection && kind.api_version != own.api_version);
         kinds
     }

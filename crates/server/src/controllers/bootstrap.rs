@@ -7,15 +7,12 @@ use std::{
 
 use api::status::Result;
 use serde_json::{Value, json};
-use store::{Commit, Outcome};
 
 use crate::{Server, identity::policy, internal::Internal};
 
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 /// etcd takes at most 128 operations and as many compares in one commit.
 const AT_ONCE: usize = 50;
-/// Several servers may start on one empty store: all but one see what the first has made.
-const TRIES: usize = 5;
 
 /// Group, resource, namespace, object.
 type Wanted = (&'static str, &'static str, &'static str, Value);
@@ -44,28 +41,10 @@ pub async fn prepare(server: &Arc<Server>, cluster: &str) -> Result<()> {
 
 /// What of these is missing is made in one commit.
 async fn make(hand: &Internal, wanted: &[Wanted]) -> Result<()> {
-    let cache = &hand.server().cache;
-    for _ in 0..TRIES {
-        let mut commit = Commit::default();
-        for (group, resource, namespace, value) in wanted {
-            let kind = hand.kind(group, "v1", resource)?;
-            let name = value["metadata"]["name"].as_str().unwrap_or_default();
-            if hand.get(&kind, namespace, name).is_none() {
-                hand.make(&kind, namespace, value.clone(), &mut commit)?;
-            }
-        }
-        if commit.ops.is_empty() {
-            break;
-        }
-        match cache.store().commit(commit).await.map_err(|error| crate::unavailable(&error))? {
-            Outcome::Committed(revision) => {
-                cache.wait_for(revision).await;
-                break;
-            }
-            Outcome::Conflict { found, .. } => cache.wait_for(found).await,
-        }
-    }
-    Ok(())
+    let kinds: Vec<_> =
+        wanted.iter().map(|(group, resource, ..)| hand.kind(group, "v1", resource)).collect::<Result<_>>()?;
+    let all: Vec<_> = kinds.iter().zip(wanted).map(|(kind, (.., home, value))| (kind, *home, value.clone())).collect();
+    hand.make_missing(&all).await
 }
 
 fn wanted(server: &Server) -> Vec<Wanted> {

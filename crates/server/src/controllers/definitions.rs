@@ -44,7 +44,7 @@ async fn accept(hand: &Internal, object: &Object) -> Result<bool> {
     let mut others: Vec<Value> =
         snapshot.items.range(&prefix, "").filter(|o| o.key != object.key).map(|o| o.value()).collect();
     let group = object.value()["spec"]["group"].as_str().unwrap_or_default().to_owned();
-    others.extend(system::names(object.cluster(), &group));
+    others.extend(system::names(&group));
     others.extend(hand.server().kinds.bound_names(object.cluster(), &group));
     let mut judged = object.value();
     if crd::accept(&mut judged, others.iter(), &clock::now()) {

@@ -64,8 +64,7 @@ async fn take_down(hand: &Internal, namespace: &Object) -> Result<()> {
     let cluster = namespace.cluster();
     let prefix = format!("{cluster}/{}/", namespace.name());
     let mut seen: Vec<Box<str>> = Vec::new();
-    let kinds: Vec<Arc<Kind>> =
-        hand.server().kinds.all(cluster).into_iter().filter(|k| k.resource.namespaced).collect();
+    let kinds = hand.server().kinds.namespaced(cluster);
     for kind in &kinds {
         if seen.contains(&kind.collection) {
             continue;

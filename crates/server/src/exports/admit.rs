@@ -6,8 +6,14 @@ use api::{
 };
 use serde_json::Value;
 
-use super::{BINDINGS, EXPORTS, GROUP, SCHEMAS, VERSION, index, schema};
-use crate::{call::Call, identity::Attributes, internal, kinds::Kind, verbs::create::metadata};
+use super::{BINDINGS, EXPORTS, GROUP, SCHEMAS, VERSION, index, ours, schema};
+use crate::{
+    call::Call,
+    identity::Attributes,
+    internal,
+    kinds::{Kind, system},
+    verbs::create::metadata,
+};
 
 /// Holds a binding until the bound objects are gone.
 pub const FINALIZER: &str = "apis.kcp.io/apibinding-finalizer";
@@ -22,7 +28,7 @@ pub fn create(call: &Call, value: &mut Value) -> Result<()> {
             hold(value);
             Ok(())
         }
-        _ if !call.kind.identity.is_empty() => stays(call),
+        _ if !call.kind.identity.is_empty() || system::is_exported(call.kind.group()) => stays(call),
         _ => Ok(()),
     }
 }
@@ -51,10 +57,17 @@ pub fn update(call: &Call, new: &mut Value, old: &Value) -> Result<()> {
 
 /// Judges a deletion: what workspaces are bound to stays.
 pub fn delete(call: &Call, value: &Value) -> Result<()> {
-    if &*call.kind.collection != SCHEMAS || is_server(call) {
+    if is_server(call) {
         return Ok(());
     }
     let name = value["metadata"]["name"].as_str().unwrap_or_default();
+    if ours::is_fixed(&call.kind.collection, &call.cluster, value) {
+        let why = "it brings the kinds of placement, which every center has";
+        return Err(Status::forbidden(GROUP, call.kind.plural(), name, why));
+    }
+    if &*call.kind.collection != SCHEMAS {
+        return Ok(());
+    }
     let refuse = |why: String| Err(Status::forbidden(GROUP, "apiresourceschemas", name, &why));
     let index = call.server.exports.read();
     for (key, export) in index.exports_in(&call.cluster) {

@@ -48,7 +48,7 @@ async fn look_after(hand: &Internal, object: &Object) -> Result<bool> {
     let (provider, name) = index::reference(object.cluster(), &value);
     let export = server.cache.get(EXPORTS, &index::key(provider, name)).map(|export| export.value());
     let schema = |name: &str| server.cache.get(SCHEMAS, &index::key(provider, name)).map(|schema| schema.value());
-    let taken = |definition: &Definition| server.kinds.taken(object.cluster(), object.name(), definition);
+    let taken = |definition: &Definition| server.kinds.taken(object.cluster(), object.name(), provider, definition);
     let status = bind::status(&value, &World { provider, export, schema: &schema, taken: &taken }, &clock::now());
     if status != value["status"] {
         let kind = hand.kind(GROUP, VERSION, "apibindings")?;

@@ -13,7 +13,7 @@ use super::{
 use crate::{Server, clock, identity::kubeconfig, internal::Internal, object::Object};
 
 /// Where the keys lie that nobody chose.
-const NAMESPACE: &str = "kcp-system";
+pub const NAMESPACE: &str = "kcp-system";
 const RETRY: Duration = Duration::from_secs(1);
 
 pub async fn run(exports: Arc<Exports>, server: Arc<Server>) {
@@ -96,8 +96,13 @@ async fn make_secret(hand: &Internal, name: &str) -> Result<()> {
     let namespaces = hand.kind("", "v1", "namespaces")?;
     hand.ensure(&namespaces, "", json!({"metadata": {"name": NAMESPACE}})).await?;
     let secrets = hand.kind("", "v1", "secrets")?;
+    hand.ensure(&secrets, NAMESPACE, secret(name)).await
+}
+
+/// A new key for the export of this name.
+pub fn secret(name: &str) -> Value {
     let key = STANDARD.encode(hex(&rand::random::<[u8; 32]>()));
-    hand.ensure(&secrets, NAMESPACE, json!({"metadata": {"name": name}, "data": {"key": key}})).await
+    json!({"metadata": {"name": name}, "data": {"key": key}})
 }
 
 #[cfg(test)]

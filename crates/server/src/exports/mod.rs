@@ -14,6 +14,7 @@ mod conditions;
 mod gate;
 mod identity;
 mod index;
+mod ours;
 mod policy;
 pub mod schema;
 mod view;
@@ -26,6 +27,7 @@ pub use admit::{create, delete, judge, update, validate};
 pub use claims::Claim;
 pub use gate::Gate;
 pub use index::{Export, Index};
+pub use ours::offer;
 pub use policy::check as check_policy;
 pub use view::{View, enter, look_around, may_look};
 

@@ -48,9 +48,7 @@ pub fn validate(new: &Value, old: Option<&Value>) -> FieldErrors {
 
 /// Groups that come with the server can be claimed, but not exported.
 pub fn is_ours(group: &str) -> bool {
-    group.is_empty()
-        || api::catalogue::groups().iter().any(|g| *g.name == *group)
-        || !system::of_group("root", group).is_empty()
+    group.is_empty() || api::catalogue::groups().iter().any(|g| *g.name == *group) || system::is_ours(group)
 }
 
 /// `v1.widgets.example.io` → `widgets`, `example.io`

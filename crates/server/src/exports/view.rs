@@ -213,7 +213,7 @@ fn of_schema(server: &Server, provider: &str, name: &str, identity: &str) -> Vec
 fn claimed(server: &Server, claim: &Claim) -> Vec<Arc<Kind>> {
     let is = |kind: &&Arc<Kind>| kind.group() == &*claim.group && kind.plural() == &*claim.resource;
     let kinds: Vec<Arc<Kind>> = if claim.identity.is_empty() {
-        let ours = system::of_group(EVERYWHERE, &claim.group);
+        let ours = system::of_group(&claim.group);
         Kinds::builtin().iter().chain(ours).filter(is).cloned().collect()
     } else {
         let index = server.exports.read();

@@ -12,7 +12,7 @@ use api::crd::Definition;
 use serde_json::Value;
 use store::Revision;
 
-use super::{Kind, kinds_of};
+use super::{Kind, collection_name, kinds_of, system};
 use crate::{exports::schema, object::Object};
 
 /// So much of an identity's hash is in the names of collections: 96 bits, which nobody finds a second key for.
@@ -45,8 +45,11 @@ pub struct Bound {
     kinds: OnceLock<Vec<Arc<Kind>>>,
 }
 
-/// Where the objects of an exported resource lie.
+/// Where the objects of an exported resource lie. Those of the server's own lie together, however they came to be served.
 pub fn collection(group: &str, resource: &str, identity: &str) -> Box<str> {
+    if system::is_exported(group) {
+        return collection_name(group, resource);
+    }
     let short = identity.get(..IDENTITY_DIGITS).unwrap_or(identity);
     format!("{group}/{resource}:{short}").into()
 }
@@ -82,6 +85,9 @@ impl Schemas {
     pub fn kinds<'a>(&self, bound: &'a Bound) -> &'a [Arc<Kind>] {
         if let Some(kinds) = bound.kinds.get() {
             return kinds;
+        }
+        if system::is_exported(&bound.group) {
+            return bound.kinds.get_or_init(|| system::bound(&bound.group, &bound.resource));
         }
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let Some(schema) = known.get(&bound.uid).cloned() else { return &[] };

@@ -144,15 +144,26 @@ pub struct Workspace {
     pub generation: u64,
 }
 
-#[derive(Default)]
 pub struct Kinds {
     workspaces: RwLock<HashMap<Box<str>, Arc<Workspace>>>,
     pub schemas: Schemas,
+    /// Offers the kinds of placement to its workspaces, as a center does.
+    provides: bool,
+}
+
+impl Default for Kinds {
+    fn default() -> Self {
+        Self::new(true)
+    }
 }
 
 pub const DEFINITIONS: &str = "apiextensions.k8s.io/customresourcedefinitions";
 
 impl Kinds {
+    pub fn new(provides: bool) -> Self {
+        Self { workspaces: RwLock::default(), schemas: Schemas::default(), provides }
+    }
+
     pub fn builtin() -> &'static [Arc<Kind>] {
         &BUILTIN
     }
@@ -162,7 +173,8 @@ impl Kinds {
         if let Some(kind) = BUILTIN_BY_PATH.get(&path) {
             return Some(kind.clone());
         }
-        if let Some(kind) = system::find(cluster, group, version, resource) {
+        let is = |k: &&Arc<Kind>| *k.resource.version == *version && k.plural() == resource;
+        if let Some(kind) = system::served(cluster, self.provides, group).find(is) {
             return Some(kind.clone());
         }
         let workspace = self.workspace(cluster)?;
@@ -180,7 +192,7 @@ impl Kinds {
             return Some(found.clone());
         }
         let group = catalogue::split_api_version(api_version).0;
-        if let Some(found) = system::of_group(cluster, group).iter().find(is) {
+        if let Some(found) = system::served(cluster, self.provides, group).find(is) {
             return Some(found.clone());
         }
         let workspace = self.workspace(cluster)?;
@@ -192,24 +204,55 @@ impl Kinds {
         self.workspaces.read().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned()
     }
 
-    /// Built-in kinds in upstream's order, then our own, then custom ones, then bound ones.
+    /// Built-in kinds in upstream's order, then our own, then bound ones, then custom ones.
     pub fn all(&self, cluster: &str) -> Vec<Arc<Kind>> {
         let mut kinds = BUILTIN.clone();
-        kinds.extend(system::all(cluster).cloned());
-        if let Some(workspace) = self.workspace(cluster) {
-            let custom: Vec<_> = workspace.definitions.values().flatten().cloned().collect();
-            let taken = |b: &Bound| custom.iter().any(|k| *k.resource.group == *b.group && k.plural() == &*b.resource);
-            let bound = workspace.bound().filter(|b| !taken(b)).flat_map(|b| self.schemas.kinds(b).iter().cloned());
-            kinds.extend(bound.collect::<Vec<_>>());
-            kinds.extend(custom);
-        }
+        kinds.extend(system::all(cluster, self.provides, false).cloned());
+        kinds.extend(self.own(cluster, |_| true));
+        kinds
+    }
+
+    /// What there is where nobody speaks of workspaces: the same without our own.
+    pub fn plain(&self, cluster: &str) -> Vec<Arc<Kind>> {
+        let mut kinds = BUILTIN.clone();
+        kinds.extend(self.own(cluster, |group| !system::is_ours(group)));
+        kinds
+    }
+
+    /// All kinds whose objects live in namespaces.
+    pub fn namespaced(&self, cluster: &str) -> Vec<Arc<Kind>> {
+        let ours = system::all(cluster, self.provides, true);
+        let mut kinds: Vec<_> = BUILTIN.iter().chain(ours).filter(|k| k.resource.namespaced).cloned().collect();
+        kinds.extend(self.own(cluster, |_| true).into_iter().filter(|k| k.resource.namespaced));
+        kinds
+    }
+
+    pub fn of_group(&self, cluster: &str, group: &str) -> Vec<Arc<Kind>> {
+        let ours = system::served(cluster, self.provides, group);
+        let mut kinds: Vec<_> = BUILTIN.iter().chain(ours).filter(|k| k.group() == group).cloned().collect();
+        kinds.extend(self.own(cluster, |one| one == group));
+        kinds
+    }
+
+    /// What a workspace has by its bindings and definitions, of groups that are wanted. What it has anyway is not among it.
+    fn own(&self, cluster: &str, wanted: impl Fn(&str) -> bool) -> Vec<Arc<Kind>> {
+        let Some(workspace) = self.workspace(cluster) else { return Vec::new() };
+        let custom = workspace.definitions.values().flatten().filter(|k| wanted(k.group()));
+        let custom: Vec<_> = custom.cloned().collect();
+        let taken = |b: &Bound| {
+            custom.iter().any(|k| *k.resource.group == *b.group && k.plural() == &*b.resource)
+                || system::served(cluster, self.provides, &b.group).any(|k| k.plural() == &*b.resource)
+        };
+        let bound = workspace.bound().filter(|b| wanted(&b.group) && !taken(b));
+        let mut kinds: Vec<_> = bound.flat_map(|b| self.schemas.kinds(b).iter().cloned()).collect();
+        kinds.extend(custom);
         kinds
     }
 
     /// Any version of a resource, the preferred one first. The resource may also be named as in its collection.
     pub fn any_version(&self, cluster: &str, group: &str, resource: &str) -> Option<Arc<Kind>> {
         let is = |k: &Kind| k.plural() == resource || k.collection.ends_with(&format!("/{resource}"));
-        self.all(cluster).into_iter().find(|k| k.group() == group && is(k))
+        self.of_group(cluster, group).into_iter().find(|k| is(k))
     }
 
     /// A version of a kind that a binding brought.
@@ -227,9 +270,10 @@ impl Kinds {
     }
 
     /// Who else has one of these names in a workspace: something that a binding cannot bring any more.
-    pub fn taken(&self, cluster: &str, binding: &str, definition: &Definition) -> Option<String> {
+    pub fn taken(&self, cluster: &str, binding: &str, provider: &str, definition: &Definition) -> Option<String> {
         let group = &*definition.group;
-        if catalogue::groups().iter().any(|g| *g.name == *group) || !system::of_group(cluster, group).is_empty() {
+        let offered = provider == system::PROVIDER && system::is_exported(group);
+        if catalogue::groups().iter().any(|g| *g.name == *group) || system::is_ours(group) && !offered {
             return Some(format!("the group {group} belongs to the server"));
         }
         let clash = |kind: &Kind| {

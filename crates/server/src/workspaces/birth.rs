@@ -13,7 +13,7 @@ use super::{
     FINALIZER, GROUP, TYPES, VERSION, WORKSPACES, lifecycle,
     path::{self, LONGEST},
     seen_from,
-    types::{Reference, Resolved, Type, system_types, upwards},
+    types::{Reference, Resolved, Type, placement_types, system_types, upwards},
     usage::is_internal,
 };
 use crate::{
@@ -23,6 +23,7 @@ use crate::{
     controllers::root_ca,
     identity::{Attributes, kubeconfig},
     internal::{Internal, is_held},
+    kinds::system::PROVIDER,
     request::ROOT,
     verbs::{create::metadata, write::Beside},
 };
@@ -127,6 +128,16 @@ pub fn keep(call: &Call, new: &mut Value, old: &Value) -> Result<()> {
     Ok(())
 }
 
+/// Judges a deletion: what the center needs itself stays.
+pub fn delete(call: &Call, value: &Value) -> Result<()> {
+    let name = value["metadata"]["name"].as_str().unwrap_or_default();
+    if &*call.kind.collection == WORKSPACES && path::child(&call.cluster, name) == PROVIDER && !is_internal(call) {
+        let why = "the kinds of placement come from it, and mailboxes are in it";
+        return Err(Status::forbidden(GROUP, "workspaces", name, why));
+    }
+    Ok(())
+}
+
 fn hold(metadata: &mut serde_json::Map<String, Value>) {
     let list = metadata.entry("finalizers").or_insert_with(|| json!([]));
     if let Some(list) = list.as_array_mut()
@@ -171,7 +182,9 @@ pub fn resolve(server: &Server, reference: &Reference) -> Option<Resolved> {
 
 fn find(server: &Server, reference: &Reference) -> Option<Type> {
     let stored = server.cache.get(TYPES, &reference.key()).map(|object| object.value());
-    let from_the_start = || system_types().into_iter().find(|t| t["metadata"]["name"] == reference.name.as_str());
+    let from_the_start = || {
+        system_types().into_iter().chain(placement_types()).find(|t| t["metadata"]["name"] == reference.name.as_str())
+    };
     let value = stored.or_else(|| from_the_start().filter(|_| reference.path == ROOT))?;
     Some(Type::of(reference.clone(), &value))
 }

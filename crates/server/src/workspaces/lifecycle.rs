@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{
     GROUP, TYPES, VERSION, WORKSPACES,
     birth::{self, resolve},
-    death, path,
+    death, light, path,
     types::{Reference, Resolved, system_types},
 };
 use crate::{Server, clock, internal::Internal, object::Object, request::ROOT};
@@ -71,7 +71,7 @@ fn move_along(server: &Server) {
         return;
     }
     for object in server.cache.snapshot(WORKSPACES).items.range("", "") {
-        let Some(path) = path::of_object(&object.key) else { continue };
+        let Some(path) = path::of_object(&object.key).filter(|_| !light::is_light(object)) else { continue };
         let url = api::selector::scan::string_at(&object.json, &["spec", "URL"]);
         if url.is_some_and(|url| url != birth::url(server, &path)) {
             server.workspaces.queue.push(&object.key);
@@ -82,7 +82,9 @@ fn move_along(server: &Server) {
 /// Does what is to be done for one workspace. Answers when to look at it again, if nothing else would cause that.
 async fn look_after(server: &Arc<Server>, key: &str) -> Result<Option<Duration>> {
     let Some(path) = path::of_object(key) else { return Ok(None) };
-    let Some(object) = server.cache.get(WORKSPACES, key) else { return Ok(None) };
+    let Some(object) = server.cache.get(WORKSPACES, key).filter(|object| !light::is_light(object)) else {
+        return Ok(None);
+    };
     let hand = Internal::new(server, object.cluster(), "selvedge");
     let value = object.value();
     if value["metadata"]["deletionTimestamp"].is_string() {

@@ -7,6 +7,7 @@ mod birth;
 mod death;
 mod enter;
 mod lifecycle;
+pub mod light;
 pub mod path;
 mod types;
 mod usage;
@@ -27,9 +28,10 @@ use api::selector::scan;
 use serde_json::Value;
 use store::Revision;
 
-pub use birth::{complete, found, keep};
+pub use birth::{complete, delete, found, keep};
 pub use enter::{CONTROLLERS, confine, is_confined_elsewhere, review_from, seen_from};
 pub use lifecycle::run;
+pub use types::placement_types;
 pub use usage::{Limits, Room};
 
 use crate::{
@@ -164,7 +166,7 @@ impl Workspaces {
 
     fn note_workspace(&self, change: &Change) {
         let object = &change.object;
-        let Some(path) = path::of_object(&object.key) else { return };
+        let Some(path) = path::of_object(&object.key).filter(|_| !light::is_light(object)) else { return };
         let space = self.space(&path);
         if change.kind == ChangeKind::Deleted {
             space.revision.store(0, Relaxed);

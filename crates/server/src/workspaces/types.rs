@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::path;
-use crate::request::ROOT;
+use super::{light, path};
+use crate::{kinds::system::PROVIDER, request::ROOT};
 
 /// Types extend others at most so deep, and as many.
 const MOST: usize = 16;
@@ -209,12 +209,31 @@ pub fn system_types() -> Vec<Value> {
     ]
 }
 
+/// Those that a center has besides, for placement: inventory holds edges, workload what is placed on them. Nobody makes a mailbox but the
+/// center.
+pub fn placement_types() -> Vec<Value> {
+    let bindings = |groups: &[&str]| -> Vec<Value> {
+        groups.iter().map(|group| json!({"path": PROVIDER, "export": group})).collect()
+    };
+    let child = json!({"name": "universal", "path": ROOT});
+    let one = |name: &str, groups: &[&str]| {
+        json!({"metadata": {"name": name},
+            "spec": {"defaultChildWorkspaceType": child, "defaultAPIBindings": bindings(groups)}})
+    };
+    vec![
+        one("inventory", &["workload.kcp.io", "scheduling.kcp.io"]),
+        one("workload", &["edge.kcp.io", "edge.selvedge.dev"]),
+        json!({"metadata": {"name": light::TYPE},
+            "spec": {"limitAllowedParents": {"none": true}, "limitAllowedChildren": {"none": true}}}),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn resolve(name: &str, more: &[Value]) -> Option<Resolved> {
-        let all: Vec<Value> = system_types().into_iter().chain(more.iter().cloned()).collect();
+        let all: Vec<Value> = system_types().into_iter().chain(placement_types()).chain(more.iter().cloned()).collect();
         Resolved::new(&Reference::new(ROOT, name), |r| {
             let found = all.iter().find(|t| r.path == ROOT && t["metadata"]["name"] == r.name.as_str())?;
             Some(Type::of(r.clone(), found))
@@ -232,6 +251,10 @@ mod tests {
             ("team", "team", true),
             ("universal", "organization", false),
             ("universal", "universal", true),
+            ("root", "inventory", true),
+            ("organization", "workload", true),
+            ("root", "mailbox", false),
+            ("mailbox", "universal", false),
         ] {
             let (parent_type, child_type) = (resolve(parent, &[]).unwrap(), resolve(child, &[]).unwrap());
             assert_eq!(child_type.check_parent(&parent_type).is_ok(), fine, "{child} in {parent}");
