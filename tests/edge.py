@@ -28,11 +28,12 @@ def selvedge(*args, code=0, timeout=60, env=None):
     return done.stdout if code == 0 else done.stdout + done.stderr
 
 
-def make_workspace(center, path):
+def make_workspace(center, path, of_type=None):
     """root:shop, made ready."""
     parent, name = path.rsplit(":", 1)
     workspaces = f"/clusters/{parent}/apis/tenancy.kcp.io/v1alpha1/workspaces"
-    center.api("POST", workspaces, {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}},
+    spec = {"spec": {"type": {"name": of_type}}} if of_type else {}
+    center.api("POST", workspaces, {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}, **spec},
                expect=(201, 409))
     wait_for(path, lambda: center.api("GET", f"{workspaces}/{name}").get("status", {}).get("phase") == "Ready")
 

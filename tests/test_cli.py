@@ -47,7 +47,10 @@ def test_config_is_printed_and_can_be_read_back(tmp_path):
 def test_kubeconfig(center, tmp_path):
     center.start()
     printed = selvedge("kubeconfig", "--data-dir", center.data_dir)
-    assert printed.returncode == 0 and center.url in printed.stdout
+    server = lambda *more: yaml.safe_load(selvedge("kubeconfig", "--data-dir", center.data_dir, *more).stdout)["clusters"][0]["cluster"]["server"]
+    assert printed.returncode == 0 and server() == f"{center.url}/clusters/root"
+    assert server("--server", "https://elsewhere:1/") == "https://elsewhere:1/clusters/root"
+    assert server("--server", "https://elsewhere:1/clusters/root:b") == "https://elsewhere:1/clusters/root:b"
     elsewhere = yaml.safe_load(selvedge("kubeconfig", "--data-dir", center.data_dir, "--workspace", "root:a").stdout)
     assert elsewhere["clusters"][0]["cluster"]["server"] == f"{center.url}/clusters/root:a"
     missing = selvedge("kubeconfig", "--data-dir", tmp_path / "nowhere")

@@ -98,7 +98,7 @@ def test_one_line_at_the_center_and_one_on_the_edge(center, home, edges):
     assert florin.target()["metadata"]["labels"] == {"region": "west", "size": "s"}
     assert florin.api("GET", "/api/v1/namespaces")["items"], "its own API answers its own administrator"
     config = yaml.safe_load(selvedge("edge", "kubeconfig", "--data-dir", florin.data_dir))
-    assert config["clusters"][0]["cluster"]["server"] == florin.url
+    assert config["clusters"][0]["cluster"]["server"] == f"{florin.url}/clusters/root"
     assert "takes no edges" in selvedge("join-token", "create", "--name", "x", "--kubeconfig", florin.kubeconfig, code=1)
     assert (florin.data_dir / "edge.json").stat().st_mode & 0o777 == 0o600
     subject = subprocess.run(["openssl", "x509", "-noout", "-subject", "-in", certificate_of(florin)[0]], capture_output=True, text=True)
@@ -355,7 +355,13 @@ def test_a_synctarget_made_anew_does_not_know_the_old_certificate(center, home, 
 
 
 def test_edges_belong_to_workspaces(center, home, edges):
-    make_workspace(center, "root:org")
+    make_workspace(center, "root:plain")
+    lost = Edge(center, home / "lost", "lost")
+    edges.append(lost)
+    lost.start(token=token(center, "--name", "lost", "--workspace", "root:plain"), wait=False)
+    wait_for("an edge to be told that its workspace has none", lambda: lost.process.poll() is not None, 20)
+    assert "bind the APIExport workload.kcp.io of root:espw" in lost.log_path.read_text()
+    make_workspace(center, "root:org", "inventory")
     made = token(center, "--name", "zloty", "--workspace", "root:org")
     assert made.endswith(".root:org")
     zloty = Edge(center, home / "zloty", "zloty")

@@ -112,7 +112,7 @@ def test_the_kubeconfig_is_left_alone_but_for_the_server(person, center):
     # The other context used the same cluster, and still does.
     assert after["clusters"][0] == before["clusters"][0] and after["contexts"][1] == before["contexts"][1]
     assert person.ws("current", "--short") == "root:one\n"
-    assert person.kubectl("--context", "other", "config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}") == center.url
+    assert person.kubectl("--context", "other", "config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}") == f"{center.url}/clusters/root"
     assert "default" in person.kubectl("get", "namespaces")
     person.ws("-")
     assert person.kubectl("config", "current-context").strip() == before["current-context"]

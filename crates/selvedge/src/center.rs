@@ -9,6 +9,7 @@ use crate::{
     config::{Config, StoreKind},
     memory,
     stop::Stop,
+    ws::place,
 };
 
 pub fn run(config: &Config) -> Result<()> {
@@ -127,9 +128,8 @@ pub fn kubeconfig_of(role: &str, data_dir: &Path, server: Option<&str>, workspac
     let pointed = text.lines().map(|line| match line.split_once("server: ") {
         Some((before, url)) => {
             let url = url.trim().trim_matches('"');
-            let base = server.unwrap_or_else(|| url.split("/clusters/").next().unwrap_or(url)).trim_end_matches('/');
-            let suffix = workspace.map(|w| format!("/clusters/{w}")).unwrap_or_default();
-            format!("{before}server: \"{base}{suffix}\"\n")
+            let (base, here) = place::split_server(server.unwrap_or(url));
+            format!("{before}server: {:?}\n", place::server_in(base, workspace.unwrap_or(here)))
         }
         None => format!("{line}\n"),
     });

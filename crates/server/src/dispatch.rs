@@ -18,7 +18,8 @@ use crate::{
     limits::{self, Seat},
     mount::{AnyBody, Mounted},
     negotiate::{self, Accept, Format, Offer},
-    nonresource, onward,
+    nonresource::{self, Here},
+    onward,
     reply::Reply,
     request::{self, Door, Path, Query, Route, Target, Verb},
     respond, subresources, verbs,
@@ -97,11 +98,14 @@ impl Server {
         response
     }
 
-    async fn answer<B>(self: Arc<Self>, request: Request<B>, sender: Sender<'_>) -> Result<Response<Body>>
+    async fn answer<B>(self: Arc<Self>, mut request: Request<B>, sender: Sender<'_>) -> Result<Response<Body>>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
+        if let Some(meant) = meant(request.uri()) {
+            *request.uri_mut() = meant;
+        }
         let path = Path::parse(request.uri().path())?;
         let query = Query::parse(request.uri().query());
         // Through the door of an export come those whom its workspace knows.
@@ -137,12 +141,14 @@ impl Server {
         match path.route {
             Route::Other(other) => {
                 let _seat = self.admit_path(sender, &path.cluster, &other, &request).await?;
-                nonresource::answer(&self, &path.cluster, &other, &query, request.headers()).await
+                let here = Here { cluster: &path.cluster, bare: path.bare };
+                nonresource::answer(&self, here, &other, &query, request.headers()).await
             }
             Route::Discovery { core, group, version } => {
                 let what = if core { "/api" } else { "/apis" };
                 let _seat = self.admit_path(sender, &path.cluster, what, &request).await?;
-                nonresource::discovery(&self, &path.cluster, core, &group, &version, request.headers())
+                let here = Here { cluster: &path.cluster, bare: path.bare };
+                nonresource::discovery(&self, here, core, &group, &version, request.headers())
             }
             Route::Resource(target) => self.resource(path.cluster, target, query, sender, request).await,
         }
@@ -353,6 +359,15 @@ impl Server {
             Err(_) => Err(Status::new(408, "Timeout", "the body did not arrive in time")),
         }
     }
+}
+
+/// The address that is meant by an alias of it.
+fn meant(uri: &http::Uri) -> Option<http::Uri> {
+    let path = request::aliased(uri.path())?;
+    let with_query = uri.query().map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(with_query.parse().ok()?);
+    http::Uri::from_parts(parts).ok()
 }
 
 /// A path without its workspace.

@@ -19,9 +19,23 @@ use crate::{
 
 pub const VERSION: &str = "v1.36.4+selvedge";
 
+/// Where somebody looks around.
+#[derive(Clone, Copy)]
+pub struct Here<'a> {
+    pub cluster: &'a str,
+    /// Without saying which workspace: then there is only what Kubernetes has, and what people have defined.
+    pub bare: bool,
+}
+
+impl Here<'_> {
+    pub fn kinds(self, server: &Server) -> Vec<Arc<Kind>> {
+        if self.bare { server.kinds.plain(self.cluster) } else { server.kinds.all(self.cluster) }
+    }
+}
+
 pub async fn answer(
     server: &Arc<Server>,
-    cluster: &str,
+    here: Here<'_>,
     path: &str,
     query: &Query,
     headers: &HeaderMap,
@@ -30,23 +44,23 @@ pub async fn answer(
         "/healthz" | "/livez" | "/readyz" => Ok(health(server, path, query)),
         "/version" => Ok(json_reply(200, &version())),
         // They are about all workspaces.
-        "/metrics" if cluster != ROOT => Ok(not_found()),
+        "/metrics" if here.cluster != ROOT => Ok(not_found()),
         "/metrics" => Ok(respond::build(
             200,
             "application/openmetrics-text; version=1.0.0; charset=utf-8",
             server.metrics.text(server).into(),
         )),
-        "/openapi/v2" => Ok(server.openapi.v2(server, cluster, headers)),
-        "/openapi/v3" => Ok(server.openapi.v3_index(server, cluster)),
+        "/openapi/v2" => Ok(server.openapi.v2(server, here, headers)),
+        "/openapi/v3" => Ok(server.openapi.v3_index(server, here)),
         "/.well-known/openid-configuration" => Ok(json_reply(200, &server.identity.openid_configuration())),
         "/openid/v1/jwks" => {
             let body = serde_json::to_vec(&server.identity.jwks()?).unwrap_or_default();
             Ok(respond::build(200, "application/jwk-set+json", body.into()))
         }
-        "/" => Ok(json_reply(200, &json!({"paths": paths(server, cluster)}))),
+        "/" => Ok(json_reply(200, &json!({"paths": paths(server, here)}))),
         other => {
             if let Some(document) = other.strip_prefix("/openapi/v3/") {
-                return Ok(server.openapi.v3(server, cluster, document));
+                return Ok(server.openapi.v3(server, here, document));
             }
             if let Some(check) =
                 other.strip_prefix("/livez/").or(other.strip_prefix("/readyz/")).or(other.strip_prefix("/healthz/"))
@@ -92,7 +106,7 @@ fn json_reply(code: u16, value: &Value) -> Response<Body> {
     respond::build(code, "application/json", serde_json::to_vec(value).unwrap_or_default().into())
 }
 
-fn paths(server: &Server, cluster: &str) -> Vec<String> {
+fn paths(server: &Server, here: Here<'_>) -> Vec<String> {
     let mut paths: Vec<String> = [
         "/.well-known/openid-configuration",
         "/api",
@@ -109,7 +123,7 @@ fn paths(server: &Server, cluster: &str) -> Vec<String> {
     ]
     .map(str::to_owned)
     .to_vec();
-    for (group, versions) in discovery::groups(&server.kinds.all(cluster)) {
+    for (group, versions) in discovery::groups(&here.kinds(server)) {
         if !group.is_empty() {
             paths.extend(versions.iter().map(|v| format!("/apis/{group}/{v}")));
             paths.push(format!("/apis/{group}"));
@@ -121,13 +135,13 @@ fn paths(server: &Server, cluster: &str) -> Vec<String> {
 
 pub fn discovery(
     server: &Server,
-    cluster: &str,
+    here: Here<'_>,
     core: bool,
     group: &str,
     version: &str,
     headers: &HeaderMap,
 ) -> Result<Response<Body>> {
-    discovery_of(server, &server.kinds.all(cluster), core, group, version, headers)
+    discovery_of(server, &here.kinds(server), core, group, version, headers)
 }
 
 /// The same for whoever sees just these kinds.

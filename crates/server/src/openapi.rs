@@ -12,57 +12,59 @@ use http::{
 };
 use serde_json::{Value, json};
 
-use crate::{Server, body::Body, discovery, kinds::Kind, respond};
+use crate::{Server, body::Body, discovery, kinds::Kind, nonresource::Here, request::ROOT, respond};
 
 /// Workspaces with kinds of their own have documents of their own. Together they take no more than this.
 const MOST: usize = 32 << 20;
 
 #[derive(Default)]
 pub struct Documents {
-    /// By workspace, generation of its kinds and name of the document.
+    /// By workspace (and whether it was named), generation of its kinds and name of the document.
     made: Mutex<HashMap<(String, u64, String), Bytes>>,
 }
 
 impl Documents {
-    pub fn v2(&self, server: &Server, cluster: &str, headers: &HeaderMap) -> Response<Body> {
+    pub fn v2(&self, server: &Server, here: Here<'_>, headers: &HeaderMap) -> Response<Body> {
         let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
         if accept.split(',').next().is_some_and(|clause| clause.contains("proto-openapi.spec.v2")) {
-            let body = self.document(server, cluster, "v2.pb", |kinds| v2_document(kinds, api::openapi::v2_protobuf));
+            let body = self.document(server, here, "v2.pb", |kinds| v2_document(kinds, api::openapi::v2_protobuf));
             let content_type = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
             return with_etag(respond::build(200, content_type, body.clone().into()), &body);
         }
-        let body = self.document(server, cluster, "v2", |kinds| v2_document(kinds, json_bytes));
+        let body = self.document(server, here, "v2", |kinds| v2_document(kinds, json_bytes));
         with_etag(respond::build(200, "application/json", body.clone().into()), &body)
     }
 
-    pub fn v3_index(&self, server: &Server, cluster: &str) -> Response<Body> {
-        let generation = server.kinds.workspace(cluster).map_or(0, |w| w.generation);
-        v3_index_of(&server.kinds.all(cluster), generation)
+    pub fn v3_index(&self, server: &Server, here: Here<'_>) -> Response<Body> {
+        let generation = server.kinds.workspace(here.cluster).map_or(0, |w| w.generation);
+        v3_index_of(&here.kinds(server), generation)
     }
 
-    pub fn v3(&self, server: &Server, cluster: &str, path: &str) -> Response<Body> {
-        let kinds = server.kinds.all(cluster);
+    pub fn v3(&self, server: &Server, here: Here<'_>, path: &str) -> Response<Body> {
+        let kinds = here.kinds(server);
         match group_version(&kinds, path) {
             Ok((group, version)) => {
-                let body = self.document(server, cluster, path, |kinds| v3_document(kinds, &group, &version));
+                let body = self.document(server, here, path, |kinds| v3_document(kinds, &group, &version));
                 with_etag(respond::build(200, "application/json", body.clone().into()), &body)
             }
             Err(other) => other,
         }
     }
 
-    fn document(&self, server: &Server, cluster: &str, name: &str, make: impl Fn(&[Arc<Kind>]) -> Vec<u8>) -> Bytes {
-        let kinds = server.kinds.all(cluster);
-        // Workspaces without kinds of their own share the documents.
-        let workspace = server.kinds.workspace(cluster);
-        let (cluster, generation) = workspace.map_or(("", 0), |w| (cluster, w.generation));
-        let key = (cluster.to_owned(), generation, name.to_owned());
+    fn document(&self, server: &Server, here: Here<'_>, name: &str, make: impl Fn(&[Arc<Kind>]) -> Vec<u8>) -> Bytes {
+        let kinds = here.kinds(server);
+        // Workspaces without kinds of their own share the documents; root has some that others have not.
+        let workspace = server.kinds.workspace(here.cluster);
+        let cluster = if here.cluster == ROOT || workspace.is_some() { here.cluster } else { "" };
+        let generation = workspace.map_or(0, |w| w.generation);
+        let cluster = format!("{cluster}{}", if here.bare { "/bare" } else { "" });
+        let key = (cluster.clone(), generation, name.to_owned());
         if let Some(found) = self.made.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return found.clone();
         }
         let body = Bytes::from(make(&kinds));
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        made.retain(|(c, g, _), _| c != cluster || *g == generation);
+        made.retain(|(c, g, _), _| *c != cluster || *g == generation);
         if made.values().map(Bytes::len).sum::<usize>() > MOST {
             made.retain(|(c, ..), _| c.is_empty());
         }

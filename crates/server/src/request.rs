@@ -11,6 +11,13 @@ pub struct Path {
     pub route: Route,
     /// Seen as the provider of an export sees it.
     pub view: Option<Door>,
+    /// It says nothing of workspaces: whoever asks so wants Kubernetes, and is told of nothing else.
+    pub bare: bool,
+}
+
+/// What a path is an alias of: clients append the path of a workspace to that of `root`, where their kubeconfig points.
+pub fn aliased(path: &str) -> Option<&str> {
+    path.strip_prefix("/clusters/root").filter(|rest| rest.starts_with("/clusters/"))
 }
 
 /// `/services/apiexport/<workspace>/<export>`: where a provider looks into the workspaces that bind its export.
@@ -62,6 +69,7 @@ impl Path {
         let mut parts: &[String] = &segments;
         let mut cluster = ROOT.to_owned();
         let mut view = None;
+        let mut bare = true;
         if let [services, apiexport, provider, export, rest @ ..] = parts
             && (services == "services" && apiexport == "apiexport")
         {
@@ -87,6 +95,7 @@ impl Path {
                 )));
             }
             cluster.clone_from(name);
+            bare = false;
             parts = rest;
         }
         let route = match parts {
@@ -94,7 +103,7 @@ impl Path {
             [apis, rest @ ..] if apis == "apis" => route_in(rest, false),
             rest => Route::Other(format!("/{}", rest.join("/"))),
         };
-        Ok(Self { cluster, route, view })
+        Ok(Self { cluster, route, view, bare })
     }
 }
 
@@ -301,7 +310,15 @@ mod tests {
     fn clusters_come_first() {
         let path = Path::parse("/clusters/root:org:team/api/v1/pods").unwrap();
         assert_eq!(path.cluster, "root:org:team");
-        assert_eq!(Path::parse("/api/v1/pods").unwrap().cluster, "root");
+        assert!(!path.bare);
+        let bare = Path::parse("/api/v1/pods").unwrap();
+        assert!(bare.cluster == "root" && bare.bare && !Path::parse("/clusters/root/api").unwrap().bare);
+        assert_eq!(aliased("/clusters/root/clusters/root:a/api"), Some("/clusters/root:a/api"));
+        for plain in
+            ["/clusters/root", "/clusters/root/api", "/clusters/root:a/clusters/root:b/api", "/clusters/rootclusters/a"]
+        {
+            assert_eq!(aliased(plain), None, "{plain}");
+        }
         for bad in ["/clusters/a..b/api", "/clusters/Root/api", "/clusters/root:/api"] {
             assert!(Path::parse(bad).is_err(), "{bad}");
         }

@@ -102,7 +102,8 @@ impl Identity {
 
     /// Tells the administrator where the API is: the last step before requests are served.
     pub fn publish(&self, address: SocketAddr) -> Result<(), Error> {
-        let server = kubeconfig::server_url(address, None);
+        // In a workspace that is named, clients find out about workspaces, edges and what else Kubernetes does not know.
+        let server = kubeconfig::server_url(address, Some(crate::request::ROOT));
         kubeconfig::write(&self.kubeconfig, &server, self.pki.ca_pem(), &self.pki.admin())
     }
 
@@ -181,7 +182,7 @@ mod tests {
         // Far above what it takes even in a debug build, far below making an RSA key on a slow machine.
         assert!(started.elapsed().as_millis() < 2000, "{:?}", started.elapsed());
         let text = fs::read_to_string(dir.path().join("admin.kubeconfig")).unwrap();
-        assert!(text.contains("https://127.0.0.1:6443"));
+        assert!(text.contains("https://127.0.0.1:6443/clusters/root\""));
         assert_eq!(identity.jwks().unwrap()["keys"][0]["alg"], "RS256");
         assert!(identity.openid_configuration()["jwks_uri"].as_str().unwrap().ends_with("/openid/v1/jwks"));
     }
