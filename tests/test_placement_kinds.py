@@ -100,7 +100,7 @@ def test_other_bad_input_is_explained(center, tools):
             (make("Customizer", "edge.kcp.io", replacements=[{"path": "spec.replicas", "value": "1"}]), 'a path begins with "$"'),
             (make("Customizer", "edge.kcp.io", replacements=[{"path": "$.metadata.name", "value": '"x"'}]), "cannot be customised"),
             (make("Customizer", "edge.kcp.io", replacements=[{"path": "$.a", "value": "1"}] * 2), "Duplicate value"),
-            (make("StatusCollector", "edge.selvedge.dev", spec={}), "spec.resource"),
+            (make("StatusCollector", "edge.selvedge.dev", spec={"resource": {"resource": "Deployment"}}), "named by its plural in lower case"),
             (make("StatusCollector", "edge.selvedge.dev", spec={"resource": resource, "combinedFields": [{"name": "a", "type": "SUM"}]}), "need a subject"),
             (make("StatusCollector", "edge.selvedge.dev", spec={"resource": resource, "combinedFields": [{"name": "a", "type": "MEDIAN"}]}), "COUNT"),
             (make("StatusCollector", "edge.selvedge.dev", spec={"resource": resource, "groupBy": [{"name": "a", "def": "1"}]}), "groupBy needs combinedFields"),
