@@ -15,6 +15,8 @@ pub struct Said<'a> {
     pub link: Link<'a>,
     /// Whose objects the edge shall hold, and whether the SyncTarget may ask for them.
     pub workspace: Option<(&'a str, bool)>,
+    /// Placements reach it.
+    pub placed: bool,
     pub cut: bool,
     /// Where several centers share a store: this one.
     pub center: Option<&'a str>,
@@ -148,10 +150,11 @@ fn ready(said: &Said<'_>, facts: &Facts) -> Wanted {
             );
             ("Ready", false, "WorkspaceNotAllowed", message)
         }
+        None if said.placed => ("Ready", true, "Connected", "it holds what is placed on it".to_owned()),
         None => {
             let (name, annotation) = (&said.edge.name, names::WORKSPACE);
             let message = format!(
-                "nothing is meant for it yet; give it a workspace's objects: kubectl annotate synctarget {name} {annotation}=<workspace>"
+                "nothing is meant for it yet; place something on it with an EdgePlacement, or give it a workspace's objects: kubectl annotate synctarget {name} {annotation}=<workspace>"
             );
             ("Ready", true, "Connected", message)
         }
@@ -201,12 +204,28 @@ mod tests {
 
     fn up<'a>(edge: &'a EdgeId, facts: &'a Facts) -> Said<'a> {
         let link = Link::Up { heard: "t1", facts };
-        Said { edge, link, workspace: Some(("root:shop", true)), cut: false, center: Some("one"), writes: None }
+        Said {
+            edge,
+            link,
+            workspace: Some(("root:shop", true)),
+            placed: false,
+            cut: false,
+            center: Some("one"),
+            writes: None,
+        }
     }
 
     fn down(edge: &EdgeId) -> Said<'_> {
         let link = Link::Down { since: "t5", heard: Some("t4") };
-        Said { edge, link, workspace: Some(("root:shop", true)), cut: false, center: Some("one"), writes: None }
+        Said {
+            edge,
+            link,
+            workspace: Some(("root:shop", true)),
+            placed: false,
+            cut: false,
+            center: Some("one"),
+            writes: None,
+        }
     }
 
     fn text<'a>(value: &'a Value, kind: &str, field: &str) -> &'a str {

@@ -41,8 +41,8 @@ struct State {
 pub struct Lost {
     pub at: i64,
     pub heard: i64,
-    /// How many changes its desired set had had when it was last known to hold them all.
-    pub in_sync_at: Option<u64>,
+    /// Which desired set it had, and how many changes that had had when the edge was last known to hold them all.
+    pub in_sync_at: Option<(u64, u64)>,
 }
 
 /// A session as others see it.
@@ -64,7 +64,7 @@ pub struct Facts {
     /// The handshake is done.
     pub connected: bool,
     pub in_sync: bool,
-    pub in_sync_at: Option<u64>,
+    pub in_sync_at: Option<(u64, u64)>,
     pub held: Option<(u64, u64)>,
     pub rolled_back: Option<Position>,
     pub stalled: Option<String>,
@@ -79,6 +79,8 @@ pub enum Order {
     Cut,
     /// The SyncTarget says something new.
     Attend,
+    /// It may be of another class by now.
+    Move,
 }
 
 impl Edges {

@@ -26,12 +26,12 @@ use crate::{
     join,
     mailboxes::{self, Mailboxes},
     news::Paper,
+    placing::Placing,
     refused::Told,
-    reported, reports, session,
+    reported, reports, resolved, session,
     set::Set,
-    sets::Sets,
     status,
-    target::{self, Target, may_ask_for},
+    target::{self, Target},
     ticks::Ticks,
     tunnel::{self, Tunnels},
     view,
@@ -53,7 +53,7 @@ pub struct Fleet {
     opened: Mutex<Option<Opened>>,
     running: OnceLock<Running>,
     pub(crate) edges: Edges,
-    pub(crate) sets: Sets,
+    pub(crate) placing: Placing,
     pub(crate) ticks: Ticks,
     pub(crate) statuses: status::Queue,
     pub(crate) told: Told,
@@ -84,7 +84,7 @@ impl Fleet {
             opened: Mutex::new(Some(opened)),
             running: OnceLock::new(),
             edges: Edges::default(),
-            sets: Sets::new(),
+            placing: Placing::default(),
             ticks: Ticks::default(),
             statuses: status::Queue::default(),
             told: Told::default(),
@@ -121,7 +121,7 @@ impl Fleet {
             if collection == target::COLLECTION {
                 fleet.target_changed(change);
             }
-            fleet.sets.observe(collection, change);
+            fleet.placing.observe(collection, change);
             fleet.mailboxes.observe(collection, change);
         })
     }
@@ -140,6 +140,9 @@ impl Fleet {
         let fleet = self.clone();
         tokio::spawn(async move { fleet.ticks.run().await });
         tokio::spawn(status::run(self.clone(), server.clone()));
+        let (fleet, follower) = (self.clone(), server.clone());
+        tokio::spawn(async move { fleet.placing.run(fleet.clone(), follower).await });
+        tokio::spawn(resolved::run(self.clone(), server.clone()));
         tokio::spawn(self.clone().tidy());
         // Whom other centers have, this one does not know.
         if self.center.is_none() {
@@ -180,10 +183,9 @@ impl Fleet {
         Ok(edge)
     }
 
-    /// What an edge shall hold, shared with all that shall hold the same. It may not be complete yet: `Set::wait`.
-    pub(crate) fn desired(&self, server: &Arc<Server>, edge: &Edge) -> Arc<Set> {
-        let target = edge.target();
-        self.sets.of(server, target.workspace.as_ref().filter(|name| may_ask_for(&edge.id.workspace, name)))
+    /// What an edge shall hold, shared with all that shall hold the same. Complete once placing is ready: `Placing::wait`.
+    pub(crate) fn desired(&self, _server: &Arc<Server>, edge: &Edge) -> Arc<Set> {
+        self.placing.desired(&edge.id)
     }
 
     /// Says something to an edge, if it is connected and has room for it.
@@ -280,11 +282,7 @@ impl Fleet {
         let Some(target) = target else {
             return self.gone(&id, change.kind == ChangeKind::Deleted);
         };
-        let allowed = |target: &Target| target.workspace.clone().filter(|name| may_ask_for(&id.workspace, name));
-        let now = allowed(&target);
         let (edge, before) = self.edges.set(id.clone(), target);
-        let old = before.as_deref().and_then(allowed);
-        self.sets.named(old.as_ref(), now.as_ref());
         let (Some(before), target) = (before, edge.target()) else { return };
         if target.workspace != before.workspace || target.cut != before.cut {
             self.statuses.push(&id, Duration::ZERO);
@@ -294,8 +292,6 @@ impl Fleet {
             Order::End(CloseReason::Revoked)
         } else if target.cut {
             Order::Cut
-        } else if old != now {
-            Order::End(CloseReason::Other)
         } else if (target.confirm, target.adopt) != (before.confirm, before.adopt) {
             Order::Attend
         } else {
@@ -307,9 +303,6 @@ impl Fleet {
     /// A SyncTarget is being deleted, or is gone.
     fn gone(self: &Arc<Self>, id: &EdgeId, deleted: bool) {
         let Some(edge) = self.edges.remove(id) else { return };
-        let target = edge.target();
-        let named = target.workspace.clone().filter(|name| may_ask_for(&id.workspace, name));
-        self.sets.named(named.as_ref(), None);
         if let Some(live) = edge.session() {
             live.order(Order::End(CloseReason::Revoked));
         }

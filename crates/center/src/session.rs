@@ -24,10 +24,10 @@ use crate::{
     edges::{Edge, Live, Order},
     history::History,
     news::News,
-    reports,
+    placing, reports,
     set::{Set, Since},
     status,
-    target::{Target, may_ask_for},
+    target::Target,
 };
 
 /// So many messages wait for a connection that takes no more; then nothing is read from it either.
@@ -76,15 +76,15 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, creden
     }
     let live = Arc::new(Live::new(rand::random(), clock::unix(), line.sender()));
     let target = edge.target();
-    let workspace = target.workspace.as_ref().filter(|name| may_ask_for(&edge.id.workspace, name)).cloned();
+    let _ = tokio::time::timeout(PATIENCE, fleet.placing.wait()).await;
     let set = fleet.desired(&server, &edge);
-    let _ = tokio::time::timeout(PATIENCE, set.wait()).await;
     edge.begin(live.clone());
+    // From now on it hears when it is of another class; it looks once whether it is so already.
+    live.order(Order::Move);
     // Whoever changes the SyncTarget tells the session from now on. What was said before is found here.
     let current = fleet.edges.get(&edge.id).filter(|known| Arc::ptr_eq(known, &edge)).map(|edge| edge.target());
     let is_same = |now: Arc<Target>| {
-        (&now.uid, &now.workspace, now.cut) == (&target.uid, &target.workspace, false)
-            && now.credential.as_deref() == Some(&*credential)
+        (&now.uid, now.cut) == (&target.uid, false) && now.credential.as_deref() == Some(&*credential)
     };
     if !current.is_some_and(is_same) {
         edge.end(&live, clock::unix());
@@ -97,8 +97,7 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, creden
         history,
         edge: &edge,
         live: &live,
-        set: &set,
-        workspace: workspace.as_deref().unwrap_or_default(),
+        set,
         uid: &target.uid,
         cursor: 0,
         greeted: false,
@@ -130,8 +129,7 @@ struct Driver<'a> {
     history: &'a History,
     edge: &'a Arc<Edge>,
     live: &'a Arc<Live>,
-    set: &'a Set,
-    workspace: &'a str,
+    set: Arc<Set>,
     uid: &'a str,
     /// How many changes of the set the session was told of.
     cursor: u64,
@@ -182,6 +180,11 @@ impl Driver<'_> {
                             Order::Cut => return,
                             Order::End(reason) => self.handle(Input::End(reason)).await,
                             Order::Attend => {}
+                            Order::Move => {
+                                if self.go_over().await {
+                                    changes = self.set.follow();
+                                }
+                            }
                         }
                     }
                 }
@@ -208,6 +211,33 @@ impl Driver<'_> {
             Ok::<(), Gone>(())
         };
         let _ = tokio::time::timeout(GRACE, last).await;
+    }
+
+    /// The edge is of another class: from now on it is told of what is in that one's set, and of where the two differ. Whether it is so.
+    async fn go_over(&mut self) -> bool {
+        let now = self.fleet.desired(self.server, self.edge);
+        if Arc::ptr_eq(&now, &self.set) {
+            return false;
+        }
+        let before = std::mem::replace(&mut self.set, now);
+        if before.is_empty() != self.set.is_empty() {
+            self.fleet.statuses.push(&self.edge.id, GRACE);
+        }
+        if !self.greeted {
+            return true;
+        }
+        let since = before.view(self.history, 0).since(self.cursor);
+        // First the place, then the difference: what changes in between is told of twice rather than not at all.
+        self.cursor = self.set.view(self.history, 0).head();
+        let different = placing::differences(&before, &self.set);
+        match since {
+            Since::Keys(mut keys) => {
+                keys.extend(different);
+                self.handle(Input::Changed(keys)).await;
+            }
+            Since::Lost => self.handle(Input::Lost).await,
+        }
+        true
     }
 
     async fn changed(&mut self) {
@@ -273,7 +303,9 @@ impl Driver<'_> {
             }
             Output::Applied { .. } => {}
             Output::Failed { key, reason } => {
-                self.fleet.told.tell(self.server, self.workspace, &self.edge.id, &key, &reason);
+                if let Some(source) = self.fleet.placing.source(&self.edge.id, &key) {
+                    self.fleet.told.tell(self.server, &source.workspace, &self.edge.id, &key, &reason);
+                }
                 self.live.facts().refuse(key, reason);
                 self.changed_itself();
                 self.fleet.statuses.push(&self.edge.id, GRACE);
@@ -304,7 +336,7 @@ impl Driver<'_> {
             Status::InSync(in_sync) => {
                 facts.in_sync = in_sync;
                 if in_sync {
-                    facts.in_sync_at = Some(self.cursor);
+                    facts.in_sync_at = Some((self.set.id, self.cursor));
                 }
                 // Troubles that are over are written down as such; being in sync as such is not.
                 if !in_sync || !self.edge.target().troubled {

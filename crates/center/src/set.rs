@@ -3,13 +3,14 @@
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     sync::{
-        PoisonError, RwLock, RwLockReadGuard,
+        Arc, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use bytes::Bytes;
 use link::{Desired, HashTree, Key, Position, Tree};
+use placement::engine::Content;
 use tokio::sync::watch;
 
 use crate::history::History;
@@ -19,20 +20,53 @@ const LOG: usize = 4096;
 
 #[derive(Default)]
 pub struct Set {
+    /// No other set of this process has it.
+    pub id: u64,
     contents: RwLock<Contents>,
     /// Wakes those who follow: how many changes there were.
     head: watch::Sender<u64>,
-    /// Changes up to this revision are on their way into the set.
-    coming: AtomicU64,
+    progress: Arc<Progress>,
     /// The set is known to be what it should be at this revision.
     good_at: AtomicU64,
+}
+
+/// How far all sets have followed the server's changes.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Changes up to this revision are on their way.
+    coming: AtomicU64,
+    done: watch::Sender<u64>,
+}
+
+impl Progress {
+    /// A change of this revision will be taken up.
+    pub fn expect(&self, revision: u64) {
+        self.coming.fetch_max(revision, Ordering::AcqRel);
+    }
+
+    /// Everything up to this revision is in the sets.
+    pub fn reach(&self, revision: u64) {
+        self.done.send_if_modified(|done| {
+            let further = revision > *done;
+            *done = revision.max(*done);
+            further
+        });
+    }
+
+    /// Waits until what is on its way now is in the sets.
+    pub async fn catch_up(&self) {
+        let coming = self.coming.load(Ordering::Acquire);
+        // An error means that nobody is left to wait for.
+        let _ = self.done.subscribe().wait_for(|done| *done >= coming).await;
+    }
 }
 
 #[derive(Default)]
 struct Contents {
     objects: HashMap<Key, Bytes>,
+    /// What cannot be made at present: an edge that has it keeps it.
+    held: HashSet<Key>,
     tree: HashTree,
-    revision: u64,
     ready: bool,
     log: VecDeque<Key>,
     head: u64,
@@ -47,29 +81,25 @@ pub enum Since {
 }
 
 impl Set {
-    /// One that nothing is in, nor ever will be.
-    pub fn empty() -> Self {
-        let set = Self::default();
-        set.complete();
-        set
+    pub fn new(progress: Arc<Progress>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), progress, ..Self::default() }
     }
 
     pub fn follow(&self) -> watch::Receiver<u64> {
         self.head.subscribe()
     }
 
-    /// A change of this revision will be applied.
-    pub fn expect(&self, revision: u64) {
-        self.coming.fetch_max(revision, Ordering::AcqRel);
-    }
-
-    /// Applies what an object became at a revision. Those who follow hear of it only if that makes a difference to edges.
-    pub fn apply(&self, key: &str, content: Option<Bytes>, revision: u64) {
+    /// Applies what objects became. Those who follow hear of it only if that makes a difference to edges.
+    pub fn apply(&self, changes: impl IntoIterator<Item = (Key, Option<Content>)>) {
         let mut contents = self.contents.write().unwrap_or_else(PoisonError::into_inner);
-        contents.revision = contents.revision.max(revision);
-        if contents.change(key, content) {
-            let head = contents.head;
-            drop(contents);
+        let before = contents.head;
+        for (key, content) in changes {
+            contents.change(key, content);
+        }
+        let head = contents.head;
+        drop(contents);
+        if head != before {
             self.head.send_replace(head);
         }
     }
@@ -86,13 +116,22 @@ impl Set {
         while !self.read().ready && changed.changed().await.is_ok() {}
     }
 
+    /// Nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.read().objects.is_empty()
+    }
+
+    /// All that is in it now.
+    pub fn objects(&self) -> HashMap<Key, Bytes> {
+        self.read().objects.clone()
+    }
+
     /// The set as it is now; it stays so while the view is held. `newest` is a revision before which everything is applied or announced.
     pub fn view<'a>(&'a self, history: &'a History, newest: u64) -> View<'a> {
         let contents = self.read();
-        if contents.revision >= self.coming.load(Ordering::Acquire) {
-            self.good_at.fetch_max(newest, Ordering::AcqRel);
-        }
-        let revision = contents.revision.max(self.good_at.load(Ordering::Acquire));
+        let (coming, done) = (self.progress.coming.load(Ordering::Acquire), *self.progress.done.borrow());
+        self.good_at.fetch_max(if done >= coming { done.max(newest) } else { done }, Ordering::AcqRel);
+        let revision = self.good_at.load(Ordering::Acquire);
         View { contents, history, newest, revision }
     }
 
@@ -102,13 +141,22 @@ impl Set {
 }
 
 impl Contents {
-    /// Whether that is another content than before.
-    fn change(&mut self, key: &str, content: Option<Bytes>) -> bool {
-        if self.objects.get(key) == content.as_ref() {
-            return false;
+    fn change(&mut self, key: Key, content: Option<Content>) {
+        let content = match content {
+            Some(Content::Held(_)) => {
+                // As it was, or not at all: half of it is worse than none.
+                self.held.insert(key);
+                return;
+            }
+            Some(Content::Whole(content)) => Some(content),
+            None => None,
+        };
+        let was_held = self.held.remove(&key);
+        if self.objects.get(&key) == content.as_ref() && !(was_held && content.is_none()) {
+            return;
         }
         // One allocation for map, tree, log and every session's queue.
-        let key: Key = self.objects.get_key_value(key).map_or_else(|| key.into(), |(key, _)| key.clone());
+        let key = self.objects.get_key_value(&key).map_or(key, |(key, _)| key.clone());
         match content {
             Some(content) => {
                 self.tree.insert(&key, &content);
@@ -124,7 +172,6 @@ impl Contents {
         if self.log.len() > LOG {
             self.log.pop_front();
         }
-        true
     }
 }
 
@@ -139,6 +186,11 @@ impl View<'_> {
     /// How many changes there were.
     pub fn head(&self) -> u64 {
         self.contents.head
+    }
+
+    /// Everything that is in the set.
+    pub fn objects(&self) -> impl Iterator<Item = (&Key, &Bytes)> {
+        self.contents.objects.iter()
     }
 
     /// What changed since there were so many, each key once.
@@ -173,6 +225,10 @@ impl Desired for View<'_> {
         self.contents.objects.get(key).cloned()
     }
 
+    fn is_held(&self, key: &str) -> bool {
+        self.contents.held.contains(key)
+    }
+
     fn position(&self) -> Position {
         Position { incarnation: self.history.current(), revision: self.revision }
     }
@@ -196,10 +252,10 @@ mod tests {
         ) {
             let (history, set) = (History::fresh(7), Set::default());
             let (mut model, mut follower, mut cursor) = (BTreeMap::new(), BTreeMap::new(), 0);
-            for (n, (key, content, look)) in edits.into_iter().enumerate() {
+            for (key, content, look) in edits {
                 let key = format!("core/x//{key}");
                 let content = content.map(|c| Bytes::from(vec![c]));
-                set.apply(&key, content.clone(), n as u64 + 1);
+                set.apply([(key.as_str().into(), content.clone().map(Content::Whole))]);
                 match content {
                     Some(content) => drop(model.insert(key, content)),
                     None => drop(model.remove(&key)),
@@ -219,7 +275,7 @@ mod tests {
             }
             let scratch = Set::default();
             for (key, content) in &model {
-                scratch.apply(key, Some(content.clone()), 1);
+                scratch.apply([(key.as_str().into(), Some(Content::Whole(content.clone())))]);
             }
             let (set, scratch) = (set.view(&history, 0), scratch.view(&history, 0));
             prop_assert_eq!((set.root(), set.count()), (scratch.root(), scratch.count()));
@@ -233,23 +289,43 @@ mod tests {
     fn who_misses_too_much_is_told_so() {
         let (history, set) = (History::fresh(7), Set::default());
         for n in 0..LOG as u64 {
-            set.apply("core/x//a", Some(Bytes::from(n.to_string())), n + 1);
+            set.apply([("core/x//a".into(), Some(Content::Whole(n.to_string().into())))]);
         }
         assert_eq!(set.view(&history, 0).since(0), Since::Keys(vec!["core/x//a".into()]));
-        set.apply("core/x//a", Some(Bytes::from_static(b"x")), 1);
+        set.apply([("core/x//a".into(), Some(Content::Whole(Bytes::from_static(b"x"))))]);
         assert_eq!(set.view(&history, 0).since(0), Since::Lost);
         assert_eq!(set.view(&history, 0).since(LOG as u64 + 1), Since::Keys(vec![]));
     }
 
     #[test]
     fn positions_grow_and_claim_no_more_than_is_there() {
-        let (history, set) = (History::fresh(7), Set::default());
-        set.apply("core/x//a", Some(Bytes::from_static(b"1")), 10);
+        let (history, progress) = (History::fresh(7), Arc::new(Progress::default()));
+        let set = Set::new(progress.clone());
+        progress.reach(10);
         assert_eq!(set.view(&history, 10).position().revision, 10);
         assert_eq!(set.view(&history, 50).position().revision, 50, "nothing of this set's happened since");
-        set.expect(60);
+        progress.expect(60);
         assert_eq!(set.view(&history, 65).position().revision, 50, "60 is not applied yet");
-        set.apply("core/x//a", None, 60);
+        progress.reach(60);
         assert_eq!(set.view(&history, 65).position().revision, 65);
+    }
+
+    #[test]
+    fn what_cannot_be_made_stays_as_it_is() {
+        let (history, set) = (History::fresh(7), Set::default());
+        let held = || Some(Content::Held(placement::Fault::new("$", "broken")));
+        let whole = |text: &'static str| Some(Content::Whole(Bytes::from_static(text.as_bytes())));
+        set.apply([("core/x//a".into(), whole("1")), ("core/x//b".into(), held())]);
+        set.apply([("core/x//a".into(), held())]);
+        let view = set.view(&history, 0);
+        assert_eq!((view.get("core/x//a"), view.get("core/x//b")), (Some(Bytes::from_static(b"1")), None));
+        assert!(view.is_held("core/x//a") && view.is_held("core/x//b"));
+        let head = view.head();
+        drop(view);
+        set.apply([("core/x//a".into(), whole("2")), ("core/x//b".into(), None)]);
+        let view = set.view(&history, 0);
+        assert!(!view.is_held("core/x//a") && !view.is_held("core/x//b"));
+        let keys = ["core/x//a", "core/x//b"].map(Key::from).to_vec();
+        assert_eq!(view.since(head), Since::Keys(keys), "an edge that kept it hears that it is gone");
     }
 }

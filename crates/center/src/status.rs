@@ -15,6 +15,7 @@ use crate::{
     Fleet,
     conditions::{self, Link, Said},
     edges::Edge,
+    placing::id_of,
     target::{self, may_ask_for},
 };
 
@@ -136,7 +137,8 @@ fn say(fleet: &Fleet, edge: &Edge, value: &mut serde_json::Value) -> bool {
     let workspace = target.workspace.as_deref().map(|name| (name, may_ask_for(&edge.id.workspace, name)));
     let writes = edge.writes.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let (cut, center, writes) = (target.cut, fleet.center(), writes.as_ref());
-    conditions::write(value, &Said { edge: &edge.id, link, workspace, cut, center, writes }, &now)
+    let placed = fleet.placing.read(|engine| !engine.schedule().reaching(&id_of(&edge.id)).is_empty());
+    conditions::write(value, &Said { edge: &edge.id, link, workspace, placed, cut, center, writes }, &now)
 }
 
 /// Takes an annotation off a SyncTarget that has been acted on, if it still says the same.

@@ -141,9 +141,10 @@ fn show(fleet: &Fleet, server: &Arc<Server>, edge: &Edge) -> Shown {
     } else if let Some(lost) = edge.lost() {
         shown.since = Some(clock::at(lost.at));
         shown.last_heard = Some(clock::at(lost.heard));
-        if let (Some(at), Some(history)) = (lost.in_sync_at, fleet.history()) {
-            let head = fleet.desired(server, edge).view(history, 0).head();
-            shown.pending = Some(head.saturating_sub(at));
+        if let (Some((set, at)), Some(history)) = (lost.in_sync_at, fleet.history())
+            && let Some(current) = fleet.placing.peek(&edge.id).filter(|current| current.id == set)
+        {
+            shown.pending = Some(current.view(history, 0).head().saturating_sub(at));
         }
     } else {
         // Not seen by this center; its status says what is known.

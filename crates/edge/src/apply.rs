@@ -149,6 +149,15 @@ fn put(
     let old = place.get();
     let existing = old.as_ref().map(|old| old.value());
     let before = held(server, name).map(|(held, _)| held);
+    if let Some(old) = old.as_ref().filter(|_| place::is_create_only(&sent)) {
+        // It is there, and that is all that was asked for. What of it came from the center is what came first.
+        let mut after = before.unwrap_or_else(|| Held { adopted: true, ..Held::default() });
+        after.hash = entry_hash(name, content);
+        after.source = place::source_of(&sent);
+        put_record(commit, HELD, name, &after);
+        commit.compares.push(Compare { key: key.in_store(CLUSTER), modified: old.revision });
+        return Ok(());
+    }
     if let (Some(existing), None) = (&existing, &before) {
         place::may_adopt(key, existing)?;
     }
@@ -197,9 +206,12 @@ fn remove(server: &Arc<Server>, name: &Key, key: &ObjectKey<'_>, commit: &mut Co
         put_record(commit, GONE, name, &serde_json::json!({}));
     }
     let Some(old) = old else { return Ok(()) };
+    let value = old.value();
+    let stays = place::is_orphaned(&value, &held);
     let done = match held.adopted {
-        true => place.put(place::let_go(old.value(), &held), Some(&old), commit).map(drop),
-        false => place.remove(&old, place::released(old.value(), &held), commit).map(drop),
+        _ if stays => place.put(place::orphaned(value), Some(&old), commit).map(drop),
+        true => place.put(place::let_go(value, &held), Some(&old), commit).map(drop),
+        false => place.remove(&old, place::released(value, &held), commit).map(drop),
     };
     done.map_err(|status| status.message)
 }

@@ -108,6 +108,38 @@ pub fn let_go(mut existing: Value, held: &Held) -> Value {
     existing
 }
 
+/// Whether the center wants no more than that the object is there.
+pub fn is_create_only(sent: &Value) -> bool {
+    sent["metadata"]["annotations"][names::CREATE_ONLY] == "true"
+}
+
+pub fn source_of(sent: &Value) -> String {
+    sent["metadata"]["annotations"][names::SOURCE].as_str().unwrap_or_default().to_owned()
+}
+
+/// Whether the center said that the object stays when it takes its hand off it.
+pub fn is_orphaned(existing: &Value, held: &Held) -> bool {
+    held.annotations.contains(names::ORPHAN) && existing["metadata"]["annotations"][names::ORPHAN] == "true"
+}
+
+/// An object as the edge's own: as it is, but for what says that it is the center's.
+pub fn orphaned(mut existing: Value) -> Value {
+    for (field, marks) in [
+        ("labels", &[names::PROJECTED][..]),
+        ("annotations", &[names::SOURCE, names::ORPHAN, names::CREATE_ONLY, names::OFFLINE_WRITES]),
+    ] {
+        if let Some(map) = existing["metadata"][field].as_object_mut() {
+            map.retain(|name, _| !marks.contains(&name.as_str()));
+        }
+        if existing["metadata"][field].as_object().is_some_and(Map::is_empty)
+            && let Some(metadata) = existing["metadata"].as_object_mut()
+        {
+            metadata.remove(field);
+        }
+    }
+    existing
+}
+
 /// An object that only the edge's own finalizers still hold.
 pub fn released(mut existing: Value, held: &Held) -> Value {
     if let Some(metadata) = existing["metadata"].as_object_mut() {

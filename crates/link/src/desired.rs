@@ -16,6 +16,10 @@ pub trait Desired: Tree {
     /// False while the set is still being put together: nothing may be deleted by it.
     fn ready(&self) -> bool;
     fn get(&self, key: &str) -> Option<Bytes>;
+    /// What a key should have cannot be said at present: an edge that has it keeps it as it is.
+    fn is_held(&self, _key: &str) -> bool {
+        false
+    }
     /// How far into the center's history this set is, by a consistent read.
     fn position(&self) -> Position;
     /// The last revision that belongs to an incarnation of this center, `None` if it never had that incarnation. A

@@ -42,7 +42,8 @@ impl Authorization {
         }
         let Some(resource) = collection.strip_prefix("rbac.authorization.k8s.io/") else { return };
         let object = &change.object;
-        let value = (change.kind != ChangeKind::Deleted).then(|| object.value());
+        let acts = change.kind != ChangeKind::Deleted && object.acts_here();
+        let value = acts.then(|| object.value());
         let of_workspace = {
             let mut all = self.roles.write().unwrap_or_else(PoisonError::into_inner);
             all.entry(object.cluster().into()).or_insert_with(|| first_roles(object.cluster())).clone()

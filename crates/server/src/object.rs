@@ -81,6 +81,12 @@ impl Object {
         serde_json::from_slice(&self.json).unwrap_or_default()
     }
 
+    /// Whether it means something to this server: not if it is here only to be placed on edges.
+    pub fn acts_here(&self) -> bool {
+        let only = api::selector::scan::string_at(self.metadata(), &["annotations", types::names::ONLY]);
+        only.as_deref() != Some(types::names::ONLY_EDGE)
+    }
+
     /// The bytes of a list item: without kind and apiVersion. The opening brace is not part of it.
     pub fn bare(&self) -> &[u8] {
         let start = (self.metadata.start as usize + 1).saturating_sub(METADATA.len()).max(1);
@@ -217,5 +223,8 @@ mod tests {
         assert_eq!(bare["data"]["k"], "v");
         assert!(bare.get("kind").is_none());
         assert_eq!((one.cluster(), one.namespace(), one.name()), ("root", "ns", "a"));
+        assert!(one.acts_here());
+        let elsewhere = json!({"metadata": {"annotations": {"edge.selvedge.dev/only": "edge"}}});
+        assert!(!object(&elsewhere, 3).acts_here());
     }
 }

@@ -19,3 +19,11 @@ pub const PENDING: &str = "edge.selvedge.dev/pending-write";
 /// On a SyncTarget: what the certificate of its edge has to say besides the SyncTarget's uid. New with every joining; another
 /// value, such as a revocation leaves there, shuts out the certificates of before.
 pub const CREDENTIAL: &str = "edge.selvedge.dev/credential";
+/// On an object at the center, with the value `edge`: it is meant for edges and does nothing at the center. Rules of access, webhooks,
+/// APIServices and definitions of kinds can be declared and placed that way.
+pub const ONLY: &str = "edge.selvedge.dev/only";
+pub const ONLY_EDGE: &str = "edge";
+/// On a placed object, `true`: the edge makes it if it is not there, and never changes it after that.
+pub const CREATE_ONLY: &str = "edge.selvedge.dev/create-only";
+/// On a placed object, `true`: it stays on the edge, as the edge's own, when it is no longer placed there.
+pub const ORPHAN: &str = "edge.selvedge.dev/orphan";

@@ -31,7 +31,9 @@ use types::{
     forward::{Change, Done, Forward, MOST, PATH, STALE, Said, hexadecimal},
 };
 
-use crate::{Fleet, projection, target::may_ask_for};
+use placement::projection;
+
+use crate::Fleet;
 
 /// One record for each edge with the last of the writes that waited there.
 pub const REPLAYED: &str = "edge.selvedge.dev/_replayed";
@@ -56,14 +58,11 @@ impl Mount for Forwards {
                     json!({})
                 }
                 Said::Write(write) => {
-                    let target = edge.target();
-                    let workspace = target.workspace.as_ref().filter(|name| may_ask_for(&edge.id.workspace, name));
-                    let workspace = workspace.ok_or_else(|| Status::not_found("", "objects", &write.key))?;
-                    let workspace = workspace.clone();
+                    let workspace = source(&fleet, &edge.id, &write.key);
                     // Whether or not the edge still listens: what was begun is finished and remembered.
                     let decided = tokio::spawn(async move {
                         let waited = (!write.id.is_empty()).then(|| (write.key.clone(), write.user.name.clone()));
-                        let decided = decide(&server, &edge.id, &workspace, *write).await;
+                        let decided = decide(&fleet, &server, &edge.id, &workspace, *write).await;
                         if let (Some((key, user)), Err(status)) = (waited, &decided) {
                             tell(&server, &workspace, &edge.id, &key, &user, status).await;
                         }
@@ -103,22 +102,28 @@ async fn read_all(mut body: server::mount::AnyBody) -> Result<Vec<u8>> {
     Ok(all)
 }
 
-/// Decides on a write that comes from this edge, which is to hold the objects of that workspace.
-pub async fn decide(server: &Arc<Server>, edge: &EdgeId, workspace: &str, write: Forward) -> Result<Done> {
+/// The workspace of the object that an edge holds under a key. None, if it holds none; it may have deleted it by this very write.
+fn source(fleet: &Fleet, edge: &EdgeId, key: &str) -> Arc<str> {
+    fleet.placing.source(edge, key).map(|source| source.workspace).unwrap_or_default()
+}
+
+/// Decides on a write that comes from this edge, to an object that it has from that workspace.
+async fn decide(fleet: &Fleet, server: &Arc<Server>, edge: &EdgeId, workspace: &str, write: Forward) -> Result<Done> {
     let key = ObjectKey::parse(&write.key).filter(|key| !key.namespace.contains('/'));
     let key = key.ok_or_else(|| Status::bad_request(format!("{:?} names no object", write.key)))?;
     server.catch_up().await?;
     let user = user::user_of(server, edge, &write.user)?;
-    match once(server, edge, workspace, &key, &user, &write).await {
+    match once(fleet, server, edge, workspace, &key, &user, &write).await {
         // The same write may be under way a second time, as the edge lost its link in between.
         Err(status) if matches!(status.code, 404 | 409) => {
-            replayed(server, edge, &key, workspace, &write).ok_or(status)
+            replayed(fleet, server, edge, &key, workspace, &write).ok_or(status)
         }
         decided => decided,
     }
 }
 
 async fn once(
+    fleet: &Fleet,
     server: &Arc<Server>,
     edge: &EdgeId,
     workspace: &str,
@@ -126,11 +131,11 @@ async fn once(
     user: &User,
     write: &Forward,
 ) -> Result<Done> {
-    if let Some(done) = replayed(server, edge, key, workspace, write) {
+    if let Some(done) = replayed(fleet, server, edge, key, workspace, write) {
         return Ok(done);
     }
     let found = server.cache.get(key.collection, &format!("{workspace}/{}/{}", key.namespace, key.name));
-    let held = found.and_then(|object| Some((projected(key, &object, workspace)?, object)));
+    let held = found.and_then(|object| Some((projected(fleet, edge, key, &object)?, object)));
     let Some(((hash, _), object)) = held else {
         return Err(not_held(key));
     };
@@ -155,7 +160,12 @@ async fn once(
     if write.dry_run {
         return Ok(Done { hash: write.precondition.clone(), content: None, warnings });
     }
-    let done = outcome(server, key, workspace, write, &body, warnings);
+    let content = match write.change {
+        // Others may have gone on since: what it answered with is what this write came to.
+        Change::Patch(_) => fleet.placing.made_of(edge, key, body),
+        _ => current(fleet, server, edge, key, workspace),
+    };
+    let done = Done { warnings, ..done(key, content) };
     if !write.id.is_empty() {
         let mut record = json!({"id": write.id, "hash": done.hash});
         record["content"] = done.content.clone().unwrap_or_default();
@@ -174,30 +184,15 @@ async fn note(server: &Server, edge: &EdgeId, id: &str, record: &Value) {
     }
 }
 
-fn projected(key: &ObjectKey<'_>, object: &Object, workspace: &str) -> Option<(u128, Bytes)> {
-    let content = projection::project(key, object.value(), workspace)?;
+fn projected(fleet: &Fleet, edge: &EdgeId, key: &ObjectKey<'_>, object: &Object) -> Option<(u128, Bytes)> {
+    let content = fleet.placing.made_of(edge, key, object.value())?;
     Some((link::entry_hash(&key.to_string(), &content), content))
 }
 
-/// What the edge is to hold now. Of a patch that is what it answered with: others may have gone on since.
-fn outcome(
-    server: &Server,
-    key: &ObjectKey<'_>,
-    workspace: &str,
-    write: &Forward,
-    body: &Value,
-    warnings: Vec<String>,
-) -> Done {
-    let content = match write.change {
-        Change::Patch(_) => projection::project(key, body.clone(), workspace),
-        _ => current(server, key, workspace),
-    };
-    Done { warnings, ..done(key, content) }
-}
-
-fn current(server: &Server, key: &ObjectKey<'_>, workspace: &str) -> Option<Bytes> {
+/// What the edge is to hold now.
+fn current(fleet: &Fleet, server: &Server, edge: &EdgeId, key: &ObjectKey<'_>, workspace: &str) -> Option<Bytes> {
     let object = server.cache.get(key.collection, &format!("{workspace}/{}/{}", key.namespace, key.name))?;
-    projection::project(key, object.value(), workspace)
+    fleet.placing.made_of(edge, key, object.value())
 }
 
 fn done(key: &ObjectKey<'_>, content: Option<Bytes>) -> Done {
@@ -207,7 +202,14 @@ fn done(key: &ObjectKey<'_>, content: Option<Bytes>) -> Done {
 }
 
 /// A write that waited and was done already, though the edge never heard of it.
-fn replayed(server: &Server, edge: &EdgeId, key: &ObjectKey<'_>, workspace: &str, write: &Forward) -> Option<Done> {
+fn replayed(
+    fleet: &Fleet,
+    server: &Server,
+    edge: &EdgeId,
+    key: &ObjectKey<'_>,
+    workspace: &str,
+    write: &Forward,
+) -> Option<Done> {
     if write.id.is_empty() {
         return None;
     }
@@ -219,7 +221,7 @@ fn replayed(server: &Server, edge: &EdgeId, key: &ObjectKey<'_>, workspace: &str
     Some(match record["hash"].as_str() {
         Some(hash) => Done { hash: hash.to_owned(), content, warnings: Vec::new() },
         // The center crashed between the write and the note of its outcome.
-        None => done(key, current(server, key, workspace)),
+        None => done(key, current(fleet, server, edge, key, workspace)),
     })
 }
 

@@ -157,7 +157,7 @@ async fn many_edges_cost_one_write() {
     for n in 0..50 {
         center.wait_says(&format!("edge-{n}"), "Ready", "True").await;
     }
-    assert_eq!(center.fleet.sets.count(), 1, "one set for all");
+    assert_eq!(center.fleet.placing.count(), 1, "one set for all");
     tokio::time::sleep(Duration::from_millis(500)).await;
     let before = center.store.revision().await.unwrap();
     center.config("a", "2").await;
@@ -168,7 +168,7 @@ async fn many_edges_cost_one_write() {
     for n in 0..50 {
         center.delete("workload.kcp.io", "v1alpha1", "synctargets", "", &format!("edge-{n}")).await;
     }
-    until("the set to be let go of", || center.fleet.sets.count() == 0).await;
+    until("the set to be let go of", || center.fleet.placing.count() == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

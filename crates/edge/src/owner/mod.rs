@@ -26,7 +26,7 @@ use types::{
     names,
 };
 
-use crate::{apply, book::CLUSTER, held::Held, show};
+use crate::{apply, book::CLUSTER, held::Held, place, show};
 
 pub use queue::COLLECTION as OFFLINE_WRITES;
 pub use way::{Lost, Way};
@@ -123,6 +123,8 @@ impl Owner for Ownership {
         let Some(key) = key_of(change) else { return false };
         let Some((held, _)) = apply::held(change.server, &key.to_string()) else { return false };
         let new = match &change.to {
+            // The center wanted it to be there, and nothing else.
+            To::Value { .. } if place::is_create_only(change.before) => return false,
             To::Value { value, .. } => Some(*value),
             To::Nothing(_) => None,
         };

@@ -244,3 +244,49 @@ async fn until(mut true_: impl FnMut() -> bool) {
     }
     panic!("waited in vain");
 }
+
+#[tokio::test]
+async fn what_is_only_made_is_never_changed_and_what_is_let_go_of_stays() {
+    let edge = edge(Arc::new(MemoryStore::default())).await;
+    let only = |data: &str| {
+        let mut value = map("a", data);
+        value["metadata"]["annotations"][names::CREATE_ONLY] = "true".into();
+        value
+    };
+    edge.apply(&[(A, Some(only("1")))]).await.unwrap();
+    assert_eq!(edge.get(A).unwrap()["data"]["k"], "1");
+    edge.edit(A, |value| value["data"]["k"] = "mine".into()).await;
+    edge.apply(&[(A, Some(only("2")))]).await.unwrap();
+    assert_eq!(edge.get(A).unwrap()["data"]["k"], "mine", "it stays as the edge has it");
+    assert_eq!(
+        edge.held(A).unwrap().hash,
+        link::entry_hash(A, &bytes(&only("2"))),
+        "the center knows that it is there"
+    );
+    edge.apply(&[(A, None)]).await.unwrap();
+    assert_eq!(edge.get(A), None, "the center takes away what it made");
+    edge.apply(&[(A, Some(only("3")))]).await.unwrap();
+    assert_eq!(edge.get(A).unwrap()["data"]["k"], "3");
+
+    // One that the edge has is left alone, also when the center wants it no more.
+    const B: &str = "core/configmaps/default/b";
+    let own =
+        json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "b", "namespace": "default", "uid": "u"}});
+    edge.write(B, &own).await;
+    let mut sent = only("1");
+    sent["metadata"]["name"] = "b".into();
+    edge.apply(&[(B, Some(sent))]).await.unwrap();
+    assert!(edge.get(B).unwrap().get("data").is_none());
+    edge.apply(&[(B, None)]).await.unwrap();
+    assert!(edge.get(B).is_some() && edge.held(B).is_none());
+
+    const C: &str = "core/configmaps/default/c";
+    let mut stays = map("c", "1");
+    stays["metadata"]["annotations"][names::ORPHAN] = "true".into();
+    edge.apply(&[(C, Some(stays))]).await.unwrap();
+    edge.apply(&[(C, None)]).await.unwrap();
+    let left = edge.get(C).unwrap();
+    assert_eq!(left["data"]["k"], "1");
+    assert_eq!(left["metadata"]["labels"], json!({"app": "shop"}));
+    assert!(left["metadata"].get("annotations").is_none() && edge.held(C).is_none());
+}

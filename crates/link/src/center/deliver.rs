@@ -26,6 +26,8 @@ impl Session {
         if desired.get(&key).is_some() {
             self.deletes.remove(&key);
             self.puts.push(key);
+        } else if desired.is_held(&key) {
+            self.deletes.remove(&key);
         } else {
             self.deletes.insert(key);
         }
@@ -38,6 +40,7 @@ impl Session {
             while changes.len() < BATCH_CHANGES && bytes < BATCH_BYTES {
                 let Some(key) = self.puts.pop() else { break };
                 match desired.get(&key) {
+                    None if desired.is_held(&key) => {}
                     None => drop(self.deletes.insert(key)),
                     Some(content) if !changes.is_empty() && bytes + content.len() > BATCH_BYTES => {
                         self.puts.put_back(key);
@@ -61,6 +64,7 @@ impl Session {
 
     /// Deletions go last, and only when the whole of them is known.
     fn add_deletes(&mut self, desired: &dyn Desired, changes: &mut Vec<(Key, Option<Bytes>)>) {
+        self.deletes.retain(|key| !desired.is_held(key));
         let back: Vec<Key> = self.deletes.iter().filter(|key| desired.get(key).is_some()).cloned().collect();
         for key in back {
             self.deletes.remove(&key);

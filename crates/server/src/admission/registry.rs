@@ -60,7 +60,8 @@ impl Registry {
 
     fn observe(&self, resource: &str, change: &Change) {
         let object = &change.object;
-        let value = (change.kind != ChangeKind::Deleted).then(|| object.value());
+        let acts = change.kind != ChangeKind::Deleted && object.acts_here();
+        let value = acts.then(|| object.value());
         let mut workspaces = self.workspaces.write().unwrap_or_else(PoisonError::into_inner);
         let mut workspace = workspaces.get(object.cluster()).map(|known| (**known).clone()).unwrap_or_default();
         match resource {

@@ -27,8 +27,10 @@ async fn gather(server: &Arc<Server>, cluster: &str) -> Result<()> {
     if server.workspaces.is_leaving(cluster) {
         return Ok(());
     }
-    let mut all: Vec<Value> =
-        server.cache.snapshot(ROLES).items.range(&format!("{cluster}//"), "").map(|role| role.value()).collect();
+    let snapshot = server.cache.snapshot(ROLES);
+    let prefix = format!("{cluster}//");
+    let here = snapshot.items.range(&prefix, "").filter(|role| role.acts_here());
+    let mut all: Vec<Value> = here.map(|role| role.value()).collect();
     let hand = Internal::new(server, cluster, "clusterrole-aggregation-controller");
     let kind = hand.kind("rbac.authorization.k8s.io", "v1", "clusterroles")?;
     let own = all.len();

@@ -307,7 +307,7 @@ impl Kinds {
     fn observe(&self, collection: &str, change: &Change) {
         let there = change.kind != ChangeKind::Deleted;
         match collection {
-            DEFINITIONS => self.see_definition(&change.object, there),
+            DEFINITIONS => self.see_definition(&change.object, there && change.object.acts_here()),
             exports::BINDINGS => self.see_binding(&change.object, there),
             exports::SCHEMAS => self.schemas.set(&change.object, there),
             _ => {}

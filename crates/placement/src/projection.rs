@@ -1,10 +1,9 @@
-//! What of a workspace goes to edges, and in which form. Pure.
+//! What of a workspace can go to edges, and in which form. Pure.
 //!
-//! Until placements say otherwise that is every object, without what belongs to a server itself: what it made for its own sake, what
-//! its controllers derive from other objects, and who it is.
+//! Not what belongs to a server itself: what it made for its own sake, what its controllers derive from other objects, and who it is.
 
 use bytes::Bytes;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use types::{ObjectKey, names};
 
 /// Every server has these namespaces, and what is in them is its own. `default` holds users' objects, so only the
@@ -12,14 +11,13 @@ use types::{ObjectKey, names};
 const OWN_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
 /// Groups of which nothing travels: they arrange the center, or a server's own affairs.
-const OWN_GROUPS: [&str; 13] = [
+const OWN_GROUPS: [&str; 12] = [
     "apis.kcp.io",
     "tenancy.kcp.io",
     "workload.kcp.io",
     "scheduling.kcp.io",
     "edge.kcp.io",
     "edge.selvedge.dev",
-    "apiregistration.k8s.io",
     "certificates.k8s.io",
     "coordination.k8s.io",
     "discovery.k8s.io",
@@ -45,6 +43,12 @@ const OWN_COLLECTIONS: [&str; 11] = [
 
 /// What controllers on the edge make again from an owner that travels.
 const DERIVED: [&str; 4] = ["core/pods", "apps/replicasets", "apps/controllerrevisions", "batch/jobs"];
+
+/// On how many edges an object runs: said at the center, of no meaning on any of them.
+const EXECUTING_COUNT: &str = "kubestellar.io/executing-count";
+
+/// What is at the center for the center's sake, unless it says that it is for edges only.
+const ONLY_FOR_EDGES: &str = "apiregistration.k8s.io/apiservices";
 
 /// Metadata that each server says for itself. Finalizers are settled where the object was made: nobody at the edge would.
 const OWN_METADATA: [&str; 10] = [
@@ -78,10 +82,22 @@ pub fn may_belong(key: &ObjectKey<'_>) -> bool {
         && !OWN_COLLECTIONS.contains(&key.collection)
         // No kind is called that; it is how servers name what they keep beside the objects.
         && !key.collection.contains("/_")
+        // Kinds that the workspace has from another's export: there is no definition here that could go with them.
+        && !key.collection.contains(':')
 }
 
 /// The object as an edge shall hold it, as canonical JSON: equal objects have equal bytes. `None` if it is not for edges.
-pub fn project(key: &ObjectKey<'_>, mut value: Value, workspace: &str) -> Option<Bytes> {
+pub fn project(key: &ObjectKey<'_>, value: Value, workspace: &str) -> Option<Bytes> {
+    encode(&project_value(key, value, workspace)?)
+}
+
+/// Canonical JSON.
+pub fn encode(value: &Value) -> Option<Bytes> {
+    serde_json::to_vec(value).ok().map(Bytes::from)
+}
+
+/// The same before it is written.
+pub fn project_value(key: &ObjectKey<'_>, mut value: Value, workspace: &str) -> Option<Value> {
     if !may_belong(key) {
         return None;
     }
@@ -92,6 +108,10 @@ pub fn project(key: &ObjectKey<'_>, mut value: Value, workspace: &str) -> Option
     }
     let label = |name: &str| metadata.get("labels").and_then(|labels| labels.get(name));
     if label("kubernetes.io/bootstrapping").is_some() {
+        return None;
+    }
+    let annotation = |name: &str| metadata.get("annotations").and_then(|all| all.get(name));
+    if key.collection == ONLY_FOR_EDGES && annotation(names::ONLY).is_none_or(|only| only != names::ONLY_EDGE) {
         return None;
     }
     if DERIVED.contains(&key.collection) && has_controller(metadata) {
@@ -115,7 +135,20 @@ pub fn project(key: &ObjectKey<'_>, mut value: Value, workspace: &str) -> Option
     }
     set(metadata, "labels", names::PROJECTED, "yes");
     set(metadata, "annotations", names::SOURCE, workspace);
-    serde_json::to_vec(&value).ok().map(Bytes::from)
+    Some(value)
+}
+
+/// A Namespace of which only the existence matters.
+pub fn bare_namespace(name: &str, workspace: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name,
+        "labels": {names::PROJECTED: "yes"}, "annotations": {names::SOURCE: workspace}}})
+}
+
+/// Writes on an object what the edge has to know about it.
+pub fn annotate(value: &mut Value, name: &str, text: &str) {
+    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        set(metadata, "annotations", name, text);
+    }
 }
 
 fn has_controller(metadata: &Map<String, Value>) -> bool {
@@ -123,8 +156,11 @@ fn has_controller(metadata: &Map<String, Value>) -> bool {
     owners.is_some_and(|owners| owners.iter().any(|owner| owner["controller"] == true))
 }
 
-/// What workspaces write on objects for themselves stays; what is said about edges goes along.
+/// What workspaces write on objects for themselves stays, and what the center has counted; what is said about edges goes along.
 fn travels(name: &str) -> bool {
+    if matches!(name, names::ONLY | EXECUTING_COUNT) {
+        return false;
+    }
     let domain = name.split_once('/').map_or("", |(domain, _)| domain);
     domain == "edge.kcp.io" || !(domain == "kcp.io" || domain.ends_with(".kcp.io"))
 }
@@ -140,7 +176,6 @@ fn set(metadata: &mut Map<String, Value>, field: &str, name: &str, value: &str) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn projected(key: &str, value: Value) -> Option<Value> {
         let bytes = project(&ObjectKey::parse(key).unwrap(), value, "root:shop")?;
@@ -154,7 +189,8 @@ mod tests {
             "metadata": {"name": "a", "namespace": "default", "uid": "u", "resourceVersion": "7", "generation": 2,
                 "creationTimestamp": "t", "managedFields": [], "ownerReferences": [{"controller": true}], "selfLink": "/x",
                 "finalizers": ["a/b"], "labels": {"app": "web", "kcp.io/x": "1", "tenancy.kcp.io/y": "2", "edge.kcp.io/z": "3"},
-                "annotations": {"note": "n", "internal.kcp.io/x": "1"}}});
+                "annotations": {"note": "n", "internal.kcp.io/x": "1", "kubestellar.io/executing-count": "2",
+                    "edge.selvedge.dev/only": "edge"}}});
         let want = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"},
             "metadata": {"name": "a", "namespace": "default",
@@ -169,6 +205,7 @@ mod tests {
         let free = json!({"metadata": {}});
         let typed = |t: &str| json!({"metadata": {}, "type": t});
         let labelled = json!({"metadata": {"labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}}});
+        let elsewhere = json!({"metadata": {"annotations": {"edge.selvedge.dev/only": "edge"}}});
         let leaving = json!({"metadata": {"deletionTimestamp": "t"}});
         for (key, value, travels) in [
             ("core/configmaps/default/a", &free, true),
@@ -194,7 +231,10 @@ mod tests {
             ("rbac.authorization.k8s.io/clusterroles//edit", &labelled, false),
             ("rbac.authorization.k8s.io/clusterroles//mine", &free, true),
             ("apiextensions.k8s.io/customresourcedefinitions//a.b", &free, true),
+            ("apiregistration.k8s.io/apiservices//v1.x", &free, false),
+            ("apiregistration.k8s.io/apiservices//v1.x", &elsewhere, true),
             ("example.com/widgets/default/a", &free, true),
+            ("example.com/widgets:0123456789/default/a", &free, false),
             ("core/nodes//a", &free, false),
             ("core/events/default/a", &free, false),
             ("coordination.k8s.io/leases/default/a", &free, false),

@@ -1,0 +1,425 @@
+//! What each edge shall hold: drives the placement engine from the server's changes, in order, in one task, and keeps the desired sets of
+//! those classes of edges that somebody has a use for.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use placement::{
+    Id, Key,
+    class::{Class, is_plain},
+    engine::{Assign, Changes, Content, Engine, Saved},
+    facts::{CUSTOMIZERS, Instance, LOCATIONS, Location, PLACEMENTS, Placement, SLICES, TARGETS, map},
+    projection,
+    slices::Slices,
+};
+use serde_json::Value;
+use server::{
+    Server,
+    cache::{Change, ChangeKind},
+    clock,
+    object::Object,
+};
+use tokio::sync::{broadcast, mpsc, watch};
+use types::{EdgeId, ObjectKey};
+
+use crate::{
+    Fleet,
+    edges::Order,
+    resolved::{self, Due},
+    set::{Progress, Set},
+    target,
+};
+
+const WORKSPACES: &str = "tenancy.kcp.io/workspaces";
+const NAMESPACES: &str = "core/namespaces";
+/// So many changes are taken up before what they come to is passed on.
+const AT_ONCE: usize = 1000;
+/// A set that nobody has had a use for is let go of after this time.
+const IDLE: Duration = Duration::from_secs(600);
+const SWEEP: Duration = Duration::from_secs(60);
+/// So many tellings wait for a listener that is slow. One that misses some looks at everything again.
+const WAITING: usize = 1024;
+
+pub struct Placing {
+    state: Mutex<State>,
+    feed: mpsc::UnboundedSender<Seen>,
+    fed: Mutex<Option<mpsc::UnboundedReceiver<Seen>>>,
+    /// Workspaces whose objects are passed on; nothing is before the fleet has started.
+    follows: RwLock<Option<HashSet<Arc<str>>>>,
+    progress: Arc<Progress>,
+    ready: watch::Sender<bool>,
+    moved: broadcast::Sender<Arc<Moved>>,
+    pub(crate) due: Due,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub engine: Engine,
+    made: HashMap<Class, Made>,
+    /// How the destinations of each placement are written.
+    pub slices: HashMap<Id, Slices>,
+}
+
+struct Made {
+    set: Arc<Set>,
+    used: Instant,
+}
+
+enum Seen {
+    Change(Box<str>, Arc<Change>),
+    /// Somebody else changed something in the engine.
+    Look,
+}
+
+/// What changed, for whoever keeps accounts.
+#[derive(Debug, Default)]
+pub struct Moved {
+    /// Placements of which something changed: what they select, where they go, what is wrong with them.
+    pub placements: BTreeSet<Id>,
+    /// Edges that other placements reach, or that are to hold something in another form.
+    pub edges: BTreeSet<Id>,
+}
+
+impl Default for Placing {
+    fn default() -> Self {
+        let (feed, fed) = mpsc::unbounded_channel();
+        Self {
+            state: Mutex::default(),
+            feed,
+            fed: Mutex::new(Some(fed)),
+            follows: RwLock::default(),
+            progress: Arc::default(),
+            ready: watch::channel(false).0,
+            moved: broadcast::channel(WAITING).0,
+            due: Due::default(),
+        }
+    }
+}
+
+pub fn id_of(edge: &EdgeId) -> Id {
+    Id::new(&edge.workspace, &edge.name)
+}
+
+impl Placing {
+    /// Passes on what happened. Quick: the work is done by a task.
+    pub fn observe(&self, collection: &str, change: &Arc<Change>) {
+        let follows = self.follows.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(follows) = &*follows else { return };
+        let concerns = match collection {
+            PLACEMENTS | SLICES | LOCATIONS | TARGETS | WORKSPACES => true,
+            _ => follows.contains(change.object.cluster()) && matters(&key(collection, &change.object)),
+        };
+        if concerns {
+            self.progress.expect(change.revision());
+            // An error means that the task is gone with the runtime.
+            let _ = self.feed.send(Seen::Change(collection.into(), change.clone()));
+        }
+    }
+
+    /// Waits until what edges shall hold is known, with all that has happened so far.
+    pub async fn wait(&self) {
+        let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
+        self.progress.catch_up().await;
+    }
+
+    /// What an edge shall hold, shared with all that shall hold the same. Not complete before placing is [ready](Self::wait).
+    pub fn desired(&self, edge: &EdgeId) -> Arc<Set> {
+        if !*self.ready.borrow() {
+            return Arc::new(Set::new(self.progress.clone()));
+        }
+        let mut state = self.state();
+        let class = state.engine.class_of(&id_of(edge));
+        if let Some(made) = state.made.get_mut(&class) {
+            made.used = Instant::now();
+            return made.set.clone();
+        }
+        let set = Arc::new(Set::new(self.progress.clone()));
+        set.apply(state.engine.contents(&class).into_iter().map(|(key, content)| (key, Some(content))));
+        set.complete();
+        state.engine.hold(&class);
+        state.made.insert(class, Made { set: set.clone(), used: Instant::now() });
+        set
+    }
+
+    /// The same, if somebody has a use for it already.
+    pub fn peek(&self, edge: &EdgeId) -> Option<Arc<Set>> {
+        let state = self.state();
+        let class = state.engine.class_of(&id_of(edge));
+        state.made.get(&class).map(|made| made.set.clone())
+    }
+
+    /// Whose object it is that an edge holds, or shall hold, under a key.
+    pub fn source(&self, edge: &EdgeId, key: &str) -> Option<Id> {
+        let state = self.state();
+        state.engine.source(&state.engine.class_of(&id_of(edge)), key)
+    }
+
+    /// What an edge would hold under a key if the object were this.
+    pub fn made_of(&self, edge: &EdgeId, key: &ObjectKey<'_>, value: Value) -> Option<Bytes> {
+        let state = self.state();
+        match state.engine.render_as(&state.engine.class_of(&id_of(edge)), key, value)? {
+            Content::Whole(content) => Some(content),
+            Content::Held(_) => None,
+        }
+    }
+
+    /// For questions about placements: where they go, what they select, what is wrong with them. Briefly: everybody waits for the answer.
+    pub fn read<T>(&self, look: impl FnOnce(&Engine) -> T) -> T {
+        look(&self.state().engine)
+    }
+
+    /// Tells of what changed, once for what happened together.
+    pub fn subscribe(&self) -> broadcast::Receiver<Arc<Moved>> {
+        self.moved.subscribe()
+    }
+
+    /// Which edge gets which revision of a placement, and what is in them.
+    pub fn set_rollout(&self, placement: &Id, assign: Option<Assign>, saved: BTreeMap<u64, Arc<Saved>>) {
+        self.state().engine.set_rollout(placement, assign, saved);
+        let _ = self.feed.send(Seen::Look);
+    }
+
+    /// How many sets there are.
+    #[cfg(test)]
+    pub fn count(&self) -> usize {
+        self.state().made.len()
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes up everything that there is, and follows it until the server stops.
+    pub async fn run(&self, fleet: Arc<Fleet>, server: Arc<Server>) {
+        let fed = self.fed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut fed) = fed else { return };
+        *self.follows.write().unwrap_or_else(PoisonError::into_inner) = Some(HashSet::new());
+        self.load(&server).await;
+        // Snapshots were taken one after the other: all is right once it has followed to where the store is now.
+        let Some(whole_at) = reach_newest(&server).await else { return };
+        let mut reached = 0;
+        while let Ok(seen) = fed.try_recv() {
+            reached = reached.max(self.take_up(&mut self.state(), &seen));
+        }
+        self.settle(&server);
+        resolved::load(&mut self.state(), &server, &self.due);
+        self.progress.reach(whole_at.max(reached));
+        self.ready.send_replace(true);
+        let mut sweep = tokio::time::interval(SWEEP);
+        sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let next = self.state().engine.schedule().next_tick().map(|at| (at - clock::unix()).clamp(0, 3600) as u64);
+            let later = tokio::time::sleep(Duration::from_secs(next.unwrap_or(3600)));
+            let mut some = Vec::new();
+            tokio::select! {
+                count = fed.recv_many(&mut some, AT_ONCE) => if count == 0 { return },
+                () = later => {}
+                _ = sweep.tick() => self.sweep(),
+            }
+            let mut reached = 0;
+            {
+                let mut state = self.state();
+                state.engine.tick(clock::unix());
+                for seen in &some {
+                    reached = reached.max(self.take_up(&mut state, seen));
+                }
+            }
+            let changes = self.settle(&server);
+            self.carry_out(&fleet, changes);
+            // More of the same revision may be waiting.
+            self.progress.reach(if fed.is_empty() { reached } else { reached.saturating_sub(1) });
+        }
+    }
+
+    /// Passes the engine what there is of inventory and placements.
+    async fn load(&self, server: &Arc<Server>) {
+        self.state().engine.tick(clock::unix());
+        resolved::recall(&mut self.state(), server);
+        for collection in [WORKSPACES, LOCATIONS, PLACEMENTS, TARGETS] {
+            let snapshot = server.cache.snapshot(collection);
+            let all: Vec<&Arc<Object>> = snapshot.items.range("", "").collect();
+            for some in all.chunks(AT_ONCE) {
+                {
+                    let mut state = self.state();
+                    some.iter().for_each(|object| feed(&mut state.engine, collection, object, false));
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Takes up one change; answers with its revision.
+    fn take_up(&self, state: &mut State, seen: &Seen) -> u64 {
+        let Seen::Change(collection, change) = seen else { return 0 };
+        let gone = change.kind == ChangeKind::Deleted;
+        match &**collection {
+            SLICES => resolved::changed(state, &change.object, gone, &self.due),
+            collection => feed(&mut state.engine, collection, &change.object, gone),
+        }
+        change.revision()
+    }
+
+    /// Has the engine know everything that it wants to know, and brings the sets up to date.
+    fn settle(&self, server: &Arc<Server>) -> Changes {
+        let mut state = self.state();
+        let mut changes = state.engine.take_changes();
+        while !changes.wanted.is_empty() || !changes.unwanted.is_empty() {
+            let (wanted, unwanted) = (std::mem::take(&mut changes.wanted), std::mem::take(&mut changes.unwanted));
+            {
+                let mut follows = self.follows.write().unwrap_or_else(PoisonError::into_inner);
+                let follows = follows.get_or_insert_default();
+                follows.retain(|workspace| !unwanted.contains(workspace));
+                follows.extend(wanted.iter().cloned());
+            }
+            // Followed first: what changes from now on comes as a change, and says the same or more.
+            wanted.iter().for_each(|workspace| feed_all(&mut state.engine, server, workspace));
+            changes.join(state.engine.take_changes());
+        }
+        for class in &changes.dropped {
+            state.made.remove(class);
+        }
+        for (class, keys) in std::mem::take(&mut changes.keys) {
+            let Some(set) = state.made.get(&class).map(|made| made.set.clone()) else { continue };
+            let engine = &state.engine;
+            set.apply(keys.into_iter().map(|key| {
+                let content = engine.render(&class, &key);
+                (key, content)
+            }));
+        }
+        changes
+    }
+
+    /// Tells everybody whom it concerns.
+    fn carry_out(&self, fleet: &Arc<Fleet>, changes: Changes) {
+        {
+            let mut state = self.state();
+            let State { engine, slices, .. } = &mut *state;
+            for id in changes.placements.iter().filter(|id| !is_plain(id)) {
+                if engine.placement(id).is_none() {
+                    // Whoever cleans up after owners deletes the slices.
+                    slices.remove(id);
+                    continue;
+                }
+                let slices = slices.entry(id.clone()).or_default();
+                slices.ensure_first();
+                for target in changes.moves.placements.get(id).into_iter().flatten() {
+                    slices.set(target, engine.schedule().destination_at(id, target).is_some());
+                }
+                self.due.placement(id);
+            }
+        }
+        changes.moves.locations.iter().for_each(|location| self.due.location(location));
+        for edge in &changes.edges {
+            let edge = fleet.edges.get(&EdgeId::new(&edge.workspace, &edge.name));
+            if let Some(live) = edge.and_then(|edge| edge.session()) {
+                live.order(Order::Move);
+            }
+        }
+        if self.moved.receiver_count() > 0 && !(changes.placements.is_empty() && changes.edges.is_empty()) {
+            let _ = self.moved.send(Arc::new(Moved { placements: changes.placements, edges: changes.edges }));
+        }
+    }
+
+    /// Lets go of sets that nobody uses.
+    fn sweep(&self) {
+        let mut state = self.state();
+        let now = Instant::now();
+        let mut idle = Vec::new();
+        for (class, made) in &mut state.made {
+            if Arc::strong_count(&made.set) > 1 {
+                made.used = now;
+            } else if now.duration_since(made.used) > IDLE {
+                idle.push(class.clone());
+            }
+        }
+        for class in idle {
+            state.made.remove(&class);
+            state.engine.release(&class);
+        }
+    }
+}
+
+fn key<'a>(collection: &'a str, object: &'a Object) -> ObjectKey<'a> {
+    ObjectKey { collection, namespace: object.namespace(), name: object.name() }
+}
+
+fn matters(key: &ObjectKey<'_>) -> bool {
+    matches!(key.collection, CUSTOMIZERS | NAMESPACES) || projection::may_belong(key)
+}
+
+/// Passes one object to the engine.
+fn feed(engine: &mut Engine, collection: &str, object: &Object, gone: bool) {
+    let id = || Id::new(object.cluster(), object.name());
+    let value = || (!gone).then(|| object.value());
+    match collection {
+        PLACEMENTS => engine.set_placement(&id(), value().as_ref().and_then(Placement::read)),
+        LOCATIONS => engine.set_location(&id(), value().as_ref().and_then(Location::read)),
+        TARGETS => engine.set_target(&id(), value().as_ref().and_then(|value| instance(object.cluster(), value))),
+        WORKSPACES => {
+            let is_inventory = value().is_some_and(|value| value["spec"]["type"]["name"] == "inventory");
+            engine.set_inventory(&format!("{}:{}", object.cluster(), object.name()), is_inventory);
+        }
+        _ => {
+            let json = (!gone).then_some(&object.json);
+            engine.set_object(object.cluster(), &key(collection, object), json, object.revision);
+        }
+    }
+}
+
+/// Passes all objects of a workspace.
+fn feed_all(engine: &mut Engine, server: &Server, workspace: &str) {
+    let prefix = format!("{workspace}/");
+    for collection in server.cache.names() {
+        if !matters(&ObjectKey { collection: &collection, namespace: "x", name: "x" }) {
+            continue;
+        }
+        for object in server.cache.snapshot(&collection).items.range(&prefix, "") {
+            if matters(&key(&collection, object)) {
+                feed(engine, &collection, object, false);
+            }
+        }
+    }
+}
+
+/// A SyncTarget as the scheduler sees it. `None` for one that is being deleted.
+fn instance(home: &str, value: &Value) -> Option<Instance> {
+    let target = target::Target::read(value)?;
+    let evict_after = value["spec"]["evictAfter"].as_str().and_then(|at| at.parse::<jiff::Timestamp>().ok());
+    Some(Instance {
+        uid: target.uid,
+        labels: map(&value["metadata"]["labels"]),
+        unschedulable: value["spec"]["unschedulable"] == true,
+        evict_after: evict_after.map(|at| at.as_second()),
+        ready: target.ready,
+        workspace: target.workspace.filter(|name| target::may_ask_for(home, name)).map(|name| (&*name).into()),
+    })
+}
+
+/// Waits until the cache is where the store is. `None` when the store is closed: nobody is left to serve.
+async fn reach_newest(server: &Server) -> Option<u64> {
+    loop {
+        let reached = async {
+            let newest = server.cache.store().revision().await?;
+            server.cache.catch_up(newest).await.map(|()| newest)
+        };
+        match reached.await {
+            Ok(newest) => return Some(newest),
+            Err(store::Error::Closed) => return None,
+            Err(error) => tracing::warn!(%error, "edges have to wait for the store"),
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// The keys in which two sets differ.
+pub fn differences(one: &Set, other: &Set) -> Vec<Key> {
+    let one = one.objects();
+    let other = other.objects();
+    let lost = one.keys().filter(|key| !other.contains_key(*key));
+    let new = other.iter().filter(|(key, content)| one.get(*key) != Some(content)).map(|(key, _)| key);
+    lost.chain(new).cloned().collect()
+}

@@ -1,0 +1,249 @@
+//! Writes what the scheduler resolved where people read it: SinglePlacementSlices, and how many SyncTargets a Location stands for.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use api::status::Result;
+use placement::{
+    Id,
+    class::is_plain,
+    facts::{PLACEMENTS, SLICES, TARGETS},
+    schedule::Destination,
+    slices::{self, Slices},
+};
+use serde_json::{Value, json};
+use server::{Server, internal::Internal, object::Object};
+use tokio::sync::Notify;
+
+use crate::{Fleet, placing::State};
+
+/// What happens within this time is one write.
+const PACE: Duration = Duration::from_millis(100);
+const AGAIN: Duration = Duration::from_secs(5);
+const MANAGER: &str = "selvedge-placement";
+const LABEL: &str = "edge.kcp.io/source-placement";
+/// No value of a label is longer.
+const LONGEST_VALUE: usize = 63;
+
+/// Placements whose slices, and Locations whose status may have to be written.
+#[derive(Default)]
+pub struct Due {
+    placements: Mutex<BTreeSet<Id>>,
+    locations: Mutex<BTreeSet<Id>>,
+    filled: Notify,
+}
+
+impl Due {
+    pub fn placement(&self, id: &Id) {
+        self.placements.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
+        self.filled.notify_one();
+    }
+
+    pub fn location(&self, id: &Id) {
+        self.locations.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
+        self.filled.notify_one();
+    }
+
+    fn take(&self) -> (BTreeSet<Id>, BTreeSet<Id>) {
+        let take = |of: &Mutex<BTreeSet<Id>>| std::mem::take(&mut *of.lock().unwrap_or_else(PoisonError::into_inner));
+        (take(&self.placements), take(&self.locations))
+    }
+}
+
+/// Writes until the server stops.
+pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>) {
+    fleet.placing.wait().await;
+    let due = &fleet.placing.due;
+    loop {
+        let (placements, locations) = due.take();
+        if placements.is_empty() && locations.is_empty() {
+            due.filled.notified().await;
+            tokio::time::sleep(PACE).await;
+            continue;
+        }
+        if *server.shutdown.borrow() {
+            return;
+        }
+        let mut failed = false;
+        for id in placements {
+            failed |= !write_slices(&fleet, &server, &id).await;
+        }
+        for id in locations {
+            if let Err(error) = write_location(&fleet, &server, &id).await {
+                tracing::debug!(location = %id, error = error.message, "a Location's status could not be written");
+                due.location(&id);
+                failed = true;
+            }
+        }
+        if failed {
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+}
+
+/// Whether all that was to be written is.
+async fn write_slices(fleet: &Fleet, server: &Arc<Server>, id: &Id) -> bool {
+    let (uid, changed) = {
+        let mut state = fleet.placing.state();
+        let State { engine, slices, .. } = &mut *state;
+        let (Some(placement), Some(slices)) = (engine.placement(id), slices.get_mut(id)) else { return true };
+        let destination = |target: &Id| engine.schedule().destination_at(id, target);
+        let part = |targets: BTreeSet<Id>| targets.iter().filter_map(destination).collect::<Vec<_>>();
+        let changed: Vec<_> = slices.take_changed().into_iter().map(|(n, targets)| (n, targets.map(part))).collect();
+        (placement.uid.clone(), changed)
+    };
+    let mut whole = true;
+    for (number, destinations) in changed {
+        let name = slices::name(&id.name, &uid, number);
+        if let Err(error) = write_slice(server, id, &uid, &name, destinations).await {
+            tracing::debug!(placement = %id, slice = name, error = error.message, "a slice could not be written; it is tried again");
+            if let Some(slices) = fleet.placing.state().slices.get_mut(id) {
+                slices.again(number);
+            }
+            fleet.placing.due.placement(id);
+            whole = false;
+        }
+    }
+    whole
+}
+
+async fn write_slice(
+    server: &Arc<Server>,
+    id: &Id,
+    uid: &str,
+    name: &str,
+    destinations: Option<Vec<Destination>>,
+) -> Result<()> {
+    let hand = Internal::new(server, &id.workspace, MANAGER);
+    let kind = hand.kind("edge.kcp.io", "v1alpha1", "singleplacementslices")?;
+    let found = hand.get(&kind, "", name);
+    let Some(destinations) = destinations else {
+        let Some(found) = found else { return Ok(()) };
+        return hand.delete(&kind, &found, &Default::default()).await.map(drop);
+    };
+    let destinations: Value = destinations.iter().map(shown).collect();
+    let Some(found) = found else {
+        let mut metadata = json!({"name": name, "ownerReferences": [{"apiVersion": "edge.kcp.io/v1alpha1",
+            "kind": "EdgePlacement", "name": &*id.name, "uid": uid, "controller": true, "blockOwnerDeletion": false}]});
+        if id.name.len() <= LONGEST_VALUE {
+            metadata["labels"] = json!({LABEL: &*id.name});
+        }
+        return hand.ensure(&kind, "", json!({"metadata": metadata, "destinations": destinations})).await;
+    };
+    if found.value()["destinations"] == destinations {
+        return Ok(());
+    }
+    let edit = |value: &mut Value| value["destinations"] = destinations.clone();
+    hand.change(&kind, "", name, "", edit).await.map(drop)
+}
+
+fn shown(destination: &Destination) -> Value {
+    json!({"cluster": &*destination.target.workspace, "locationName": &*destination.location.name,
+        "syncTargetName": &*destination.target.name, "syncTargetUID": &*destination.uid})
+}
+
+async fn write_location(fleet: &Fleet, server: &Arc<Server>, id: &Id) -> Result<()> {
+    let hand = Internal::new(server, &id.workspace, MANAGER);
+    let kind = hand.kind("scheduling.kcp.io", "v1alpha1", "locations")?;
+    let Some(found) = hand.get(&kind, "", &id.name) else { return Ok(()) };
+    let (instances, available) = fleet.placing.read(|engine| engine.schedule().instances(id));
+    let says = |value: &Value| (value["status"]["instances"].as_u64(), value["status"]["availableInstances"].as_u64());
+    if says(&found.value()) == (Some(instances as u64), Some(available as u64)) {
+        return Ok(());
+    }
+    let edit = |value: &mut Value| {
+        value["status"]["instances"] = instances.into();
+        value["status"]["availableInstances"] = available.into();
+    };
+    hand.change(&kind, "", &id.name, "status", edit).await.map(drop)
+}
+
+/// The placement that a slice is of: its name and uid.
+fn owner(object: &Object, value: &Value) -> Option<(Id, String)> {
+    let owner = value.pointer("/metadata/ownerReferences/0").filter(|owner| owner["kind"] == "EdgePlacement")?;
+    let id = Id::new(object.cluster(), owner["name"].as_str()?);
+    Some((id, owner["uid"].as_str()?.to_owned()))
+}
+
+fn targets(value: &Value) -> impl Iterator<Item = (Id, &str)> {
+    value["destinations"].as_array().into_iter().flatten().filter_map(|one| {
+        Some((Id::new(one["cluster"].as_str()?, one["syncTargetName"].as_str()?), one["syncTargetUID"].as_str()?))
+    })
+}
+
+/// Before SyncTargets are taken up: those that are unschedulable keep what the slices say that they have.
+pub fn recall(state: &mut State, server: &Server) {
+    let unschedulable = |object: &Arc<Object>| {
+        let value = object.value();
+        let uid = value["metadata"]["uid"].as_str().map(str::to_owned);
+        uid.filter(|_| value["spec"]["unschedulable"] == true)
+    };
+    let snapshot = server.cache.snapshot(TARGETS);
+    let closed: HashSet<String> = snapshot.items.range("", "").filter_map(unschedulable).collect();
+    if closed.is_empty() {
+        return;
+    }
+    for object in server.cache.snapshot(SLICES).items.range("", "") {
+        let value = object.value();
+        let Some((placement, _)) = owner(object, &value) else { continue };
+        for (_, uid) in targets(&value).filter(|(_, uid)| closed.contains(*uid)) {
+            state.engine.recall(uid, placement.clone());
+        }
+    }
+}
+
+/// After everything is taken up: what is written already, and what has to be.
+pub fn load(state: &mut State, server: &Server, due: &Due) {
+    let State { engine, slices, .. } = state;
+    let mut found: HashMap<Id, Vec<(u32, Vec<Id>)>> = HashMap::new();
+    for object in server.cache.snapshot(SLICES).items.range("", "") {
+        let value = object.value();
+        let Some((id, uid)) = owner(object, &value) else { continue };
+        let current = engine.placement(&id).is_some_and(|placement| *placement.uid == *uid);
+        let Some(number) = slices::number(object.name(), &id.name, &uid).filter(|_| current) else { continue };
+        found.entry(id).or_default().push((number, targets(&value).map(|(target, _)| target).collect()));
+    }
+    for object in server.cache.snapshot(PLACEMENTS).items.range("", "") {
+        let id = Id::new(object.cluster(), object.name());
+        if engine.placement(&id).is_none() || is_plain(&id) {
+            continue;
+        }
+        let mut parts = found.remove(&id).unwrap_or_default();
+        parts.sort();
+        let mut now = Slices::default();
+        parts.into_iter().for_each(|(number, targets)| now.found(number, targets));
+        let wanted: BTreeSet<Id> = engine.schedule().destinations(&id).into_iter().map(|one| one.target).collect();
+        let stale: Vec<Id> = now.targets().filter(|target| !wanted.contains(target)).cloned().collect();
+        stale.iter().for_each(|target| now.set(target, false));
+        // Also those that stay: their Location or uid may be another, and a slice that says so already is not written.
+        wanted.iter().for_each(|target| now.set(target, true));
+        now.ensure_first();
+        slices.insert(id.clone(), now);
+        due.placement(&id);
+    }
+    for object in server.cache.snapshot(placement::facts::LOCATIONS).items.range("", "") {
+        due.location(&Id::new(object.cluster(), object.name()));
+    }
+}
+
+/// A slice is another one than it was, perhaps by somebody else's hand: it is put right.
+pub fn changed(state: &mut State, object: &Object, gone: bool, due: &Due) {
+    let value = object.value();
+    let State { engine, slices, .. } = state;
+    let Some((id, uid)) = owner(object, &value) else { return };
+    if engine.placement(&id).is_none_or(|placement| *placement.uid != *uid) {
+        return;
+    }
+    let Some(number) = slices::number(object.name(), &id.name, &uid) else { return };
+    let Some(slices) = slices.get_mut(&id) else { return };
+    let destination = |target: &Id| engine.schedule().destination_at(&id, target);
+    let wanted = slices.part(number).map(|part| part.iter().filter_map(destination).map(|one| shown(&one)).collect());
+    let said = (!gone).then(|| value["destinations"].clone());
+    if wanted != said {
+        slices.again(number);
+        due.placement(&id);
+    }
+}

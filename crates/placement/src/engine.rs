@@ -1,0 +1,433 @@
+//! From edits to what each class of edges shall hold. Incremental; pure.
+//!
+//! Whoever drives it passes every change in order, asks for the class of an edge when somebody needs its contents, and takes what
+//! changed after each edit. Nothing is remembered of a class but that it is in use: contents are rendered when they are needed.
+
+mod render;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use types::ObjectKey;
+
+use crate::{
+    Fault, Id, Key,
+    class::{Class, Member, plain},
+    config::CONFIG,
+    customize,
+    facts::{Instance, Location, Placement},
+    schedule::{Moves, Schedule},
+    workspace::{Item, NAMESPACES, Touched, Workspace},
+};
+
+/// What an edge shall hold under a key.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Content {
+    Whole(Bytes),
+    /// It cannot be made for this class: an edge that has it keeps it as it is, and nobody gets it.
+    Held(Fault),
+}
+
+/// The contents of a placement as they were when a revision of its rollout was made.
+#[derive(Debug, Default, PartialEq)]
+pub struct Saved {
+    items: BTreeMap<Key, Item>,
+    parameters: BTreeSet<String>,
+}
+
+impl Saved {
+    pub fn new(items: BTreeMap<Key, Item>) -> Self {
+        let keys = |item: &Item| {
+            let value = serde_json::from_slice(&item.content).unwrap_or_default();
+            customize::keys_in(&value, item.tailor.as_ref().map(|tailor| &tailor.customizer))
+        };
+        let tailored = items.values().filter(|item| item.is_tailored && !item.bare);
+        Self { parameters: tailored.flat_map(keys).collect(), items }
+    }
+
+    pub fn items(&self) -> &BTreeMap<Key, Item> {
+        &self.items
+    }
+}
+
+/// Which revision an edge is to have, by the uid of its SyncTarget.
+pub type Assign = Arc<dyn Fn(&str) -> u64 + Send + Sync>;
+
+/// The same object of two workspaces for one edge: this placement's is not sent.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Conflict {
+    pub object: Key,
+    /// Whose is.
+    pub winner: Id,
+}
+
+/// What edits came to, until somebody takes it.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// In each class that is in use, the keys that may have other content.
+    pub keys: HashMap<Class, BTreeSet<Key>>,
+    /// No edge is of these any more; what they hold must not change.
+    pub dropped: Vec<Class>,
+    /// Edges whose class may be another.
+    pub edges: BTreeSet<Id>,
+    /// Placements of which something changed: what they select, where they go, what is wrong with them.
+    pub placements: BTreeSet<Id>,
+    /// Workspaces whose objects are needed from now on: to be passed, and then followed.
+    pub wanted: BTreeSet<Arc<str>>,
+    pub unwanted: BTreeSet<Arc<str>>,
+    pub moves: Moves,
+}
+
+impl Changes {
+    /// What happened after it belongs to it.
+    pub fn join(&mut self, later: Self) {
+        for (class, keys) in later.keys {
+            self.keys.entry(class).or_default().extend(keys);
+        }
+        for class in later.dropped {
+            self.keys.remove(&class);
+            self.dropped.push(class);
+        }
+        self.edges.extend(later.edges);
+        self.placements.extend(later.placements);
+        self.wanted.extend(later.wanted);
+        self.unwanted.extend(later.unwanted);
+        self.moves.edges.extend(later.moves.edges);
+        self.moves.locations.extend(later.moves.locations);
+        for (id, targets) in later.moves.placements {
+            self.moves.placements.entry(id).or_default().extend(targets);
+        }
+    }
+}
+
+#[derive(Default)]
+pub struct Engine {
+    schedule: Schedule,
+    placements: HashMap<Id, Arc<Placement>>,
+    workspaces: HashMap<Arc<str>, Home>,
+    /// Parameters that are in use by a placement's objects.
+    used: HashMap<Id, BTreeSet<String>>,
+    assigned: HashMap<Id, Assign>,
+    saved: HashMap<Id, BTreeMap<u64, Arc<Saved>>>,
+    /// Classes that are in use, by each placement in them.
+    made: HashMap<Id, BTreeSet<Class>>,
+    /// In how many workspaces a key is that is in more than one.
+    shared: HashMap<Key, BTreeSet<Arc<str>>>,
+    changes: Changes,
+}
+
+/// A workspace with placements.
+struct Home {
+    objects: Workspace,
+    placements: BTreeSet<Id>,
+    /// How many SyncTargets ask for its plain set.
+    asked: usize,
+}
+
+impl Engine {
+    pub fn set_placement(&mut self, id: &Id, placement: Option<Placement>) {
+        self.schedule.set_placement(id, placement.as_ref());
+        self.put_placement(id, placement);
+    }
+
+    pub fn set_location(&mut self, id: &Id, location: Option<Location>) {
+        self.schedule.set_location(id, location);
+    }
+
+    pub fn set_target(&mut self, id: &Id, instance: Option<Instance>) {
+        let named = |instance: Option<&Instance>| instance.and_then(|instance| instance.workspace.clone());
+        let (before, now) = (named(self.schedule.instance(id)), named(instance.as_ref()));
+        self.schedule.set_target(id, instance);
+        if before == now {
+            return;
+        }
+        if let Some(now) = now {
+            let plain = plain(&now);
+            if !self.placements.contains_key(&plain) {
+                self.put_placement(&plain, Some(Placement::everything()));
+            }
+            if let Some(home) = self.workspaces.get_mut(&*now) {
+                home.asked += 1;
+            }
+        }
+        if let Some(before) = before
+            && let Some(home) = self.workspaces.get_mut(&*before)
+        {
+            home.asked -= 1;
+            if home.asked == 0 {
+                self.put_placement(&plain(&before), None);
+            }
+        }
+    }
+
+    pub fn set_inventory(&mut self, workspace: &str, is_inventory: bool) {
+        self.schedule.set_inventory(workspace, is_inventory);
+    }
+
+    pub fn recall(&mut self, target_uid: &str, placement: Id) {
+        self.schedule.recall(target_uid, placement);
+    }
+
+    pub fn tick(&mut self, now: i64) {
+        self.schedule.tick(now);
+    }
+
+    /// An object of a workspace became this, or is gone. Those of workspaces that are not wanted say nothing.
+    pub fn set_object(&mut self, workspace: &str, of: &ObjectKey<'_>, json: Option<&Bytes>, revision: u64) {
+        let Some((name, home)) =
+            self.workspaces.get_key_value(workspace).map(|(name, _)| name.clone()).and_then(|name| {
+                let home = self.workspaces.get_mut(workspace)?;
+                Some((name, home))
+            })
+        else {
+            return;
+        };
+        let text = of.to_string();
+        let takers = |home: &Home, keys: &[&str]| -> BTreeSet<Id> {
+            let takes = |id: &&Id| {
+                let placement = self.placements.get(id);
+                placement.is_some_and(|p| keys.iter().any(|key| home.objects.takes(p, key).is_some()))
+            };
+            home.placements.iter().filter(takes).cloned().collect()
+        };
+        let mut concerned = takers(home, &[&text]);
+        let had = home.objects.has(&text);
+        let touched = home.objects.set(of, json, revision);
+        let has = home.objects.has(&text);
+        // Of a Namespace with other labels, and of many objects at once, nobody asks one by one whom they concern.
+        if touched.keys.len() > 8 || (of.collection == NAMESPACES && touched.parameters) {
+            concerned.extend(home.placements.iter().cloned());
+        } else {
+            let keys: Vec<&str> = touched.keys.iter().map(|key| &**key).collect();
+            concerned.extend(takers(home, &keys));
+        }
+        if had != has {
+            self.share(&name, &Key::from(text.as_str()), has);
+        }
+        self.touch(touched, concerned);
+    }
+
+    /// Who gets which revision of a placement, and what was in those that are not 0.
+    pub fn set_rollout(&mut self, id: &Id, assign: Option<Assign>, saved: BTreeMap<u64, Arc<Saved>>) {
+        match assign {
+            Some(assign) => drop(self.assigned.insert(id.clone(), assign)),
+            None => drop(self.assigned.remove(id)),
+        }
+        let before = match saved.is_empty() {
+            true => self.saved.remove(id),
+            false => self.saved.insert(id.clone(), saved),
+        };
+        // A revision that says something else than before is another one: what was made of it is void.
+        let now = self.saved.get(id);
+        let differs = |member: &Member| {
+            let of = |all: Option<&BTreeMap<u64, Arc<Saved>>>| all.and_then(|all| all.get(&member.revision)).cloned();
+            member.placement == *id && member.revision != 0 && of(before.as_ref()) != of(now)
+        };
+        let void: Vec<Class> =
+            self.made.get(id).into_iter().flatten().filter(|class| class.iter().any(differs)).cloned().collect();
+        void.iter().for_each(|class| self.drop_class(class));
+        self.edges_of(id);
+        self.changes.placements.insert(id.clone());
+    }
+
+    /// A class is in use from now on: its keys are among the changes.
+    pub fn hold(&mut self, class: &Class) {
+        for member in class.iter() {
+            self.made.entry(member.placement.clone()).or_default().insert(class.clone());
+        }
+    }
+
+    /// Nobody needs a class any more.
+    pub fn release(&mut self, class: &Class) {
+        for member in class.iter() {
+            if let Some(classes) = self.made.get_mut(&member.placement) {
+                classes.remove(class);
+                if classes.is_empty() {
+                    self.made.remove(&member.placement);
+                }
+            }
+        }
+        self.changes.keys.remove(class);
+    }
+
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    pub fn placement(&self, id: &Id) -> Option<&Arc<Placement>> {
+        self.placements.get(id)
+    }
+
+    /// What changed since this was last asked.
+    pub fn take_changes(&mut self) -> Changes {
+        let moves = self.schedule.take_moves();
+        let mut changes = std::mem::take(&mut self.changes);
+        changes.edges.extend(moves.edges.iter().cloned());
+        for id in moves.placements.keys() {
+            changes.placements.insert(id.clone());
+            // Whoever has the same objects may win or lose by it.
+            changes.placements.extend(self.rivals(id));
+        }
+        changes.moves = moves;
+        changes
+    }
+
+    /// Nothing is known, but for inventory that nobody uses.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.placements.is_empty()
+            && self.workspaces.is_empty()
+            && self.used.is_empty()
+            && self.assigned.is_empty()
+            && self.saved.is_empty()
+            && self.made.is_empty()
+            && self.shared.is_empty()
+    }
+
+    fn rivals(&self, placement: &Id) -> BTreeSet<Id> {
+        let sharing = self.shared.values().filter(|workspaces| workspaces.contains(&placement.workspace));
+        let workspaces: BTreeSet<&Arc<str>> = sharing.flatten().collect();
+        let homes = workspaces.into_iter().filter_map(|name| self.workspaces.get(name));
+        homes.flat_map(|home| home.placements.iter().cloned()).filter(|id| id != placement).collect()
+    }
+
+    fn put_placement(&mut self, id: &Id, placement: Option<Placement>) {
+        let before = self.placements.get(id).cloned();
+        if before.as_deref() == placement.as_ref() {
+            return;
+        }
+        let taken = |engine: &Self| match engine.placements.contains_key(id) {
+            true => engine.objects(id).into_iter().collect(),
+            false => BTreeSet::new(),
+        };
+        let mut touched = taken(self);
+        let is_same = |p: &Placement| before.as_deref().is_some_and(|b| (&b.uid, &b.created) == (&p.uid, &p.created));
+        if !placement.as_ref().is_some_and(is_same) {
+            // Another one, or none any more: its edges are of other classes now.
+            let classes: Vec<Class> = self.made.get(id).into_iter().flatten().cloned().collect();
+            classes.iter().for_each(|class| self.drop_class(class));
+            self.edges_of(id);
+        }
+        let rivals = self.rivals(id);
+        self.changes.placements.extend(rivals);
+        self.changes.placements.insert(id.clone());
+        match placement {
+            Some(placement) => {
+                self.placements.insert(id.clone(), Arc::new(placement));
+                let wanted = &mut self.changes.wanted;
+                let home = self.workspaces.entry(id.workspace.clone()).or_insert_with(|| {
+                    wanted.insert(id.workspace.clone());
+                    let objects = Workspace::new(id.workspace.clone());
+                    Home { objects, placements: BTreeSet::new(), asked: 0 }
+                });
+                home.placements.insert(id.clone());
+                self.changes.unwanted.remove(&id.workspace);
+                touched.extend(taken(self));
+                self.touch_keys(id, touched, true);
+                self.reuse(id);
+            }
+            None => {
+                self.placements.remove(id);
+                self.used.remove(id);
+                self.assigned.remove(id);
+                self.saved.remove(id);
+                let empty = self.workspaces.get_mut(&id.workspace).is_some_and(|home| {
+                    home.placements.remove(id);
+                    home.placements.is_empty()
+                });
+                if empty {
+                    self.let_go(&id.workspace.clone());
+                }
+            }
+        }
+    }
+
+    /// A workspace has no placements any more.
+    fn let_go(&mut self, workspace: &Arc<str>) {
+        self.workspaces.remove(workspace);
+        self.shared.retain(|_, workspaces| {
+            workspaces.remove(workspace);
+            workspaces.len() > 1
+        });
+        self.changes.wanted.remove(workspace);
+        self.changes.unwanted.insert(workspace.clone());
+    }
+
+    /// A key is in this workspace, or not any more: is it in others?
+    fn share(&mut self, workspace: &Arc<str>, key: &Key, has: bool) {
+        if has {
+            let others = self.workspaces.iter().filter(|(name, home)| *name != workspace && home.objects.has(key));
+            let mut all: BTreeSet<Arc<str>> = others.map(|(name, _)| name.clone()).collect();
+            if !all.is_empty() {
+                all.insert(workspace.clone());
+                self.shared.insert(key.clone(), all);
+            }
+        } else if let Some(all) = self.shared.get_mut(key) {
+            all.remove(workspace);
+            if all.len() < 2 {
+                self.shared.remove(key);
+            }
+        }
+        // Placements of others that have the same may win now, or not.
+        for other in self.shared.get(key).into_iter().flatten().filter(|name| *name != workspace) {
+            if let Some(home) = self.workspaces.get(other) {
+                self.changes.placements.extend(home.placements.iter().cloned());
+            }
+        }
+    }
+
+    fn touch(&mut self, touched: Touched, concerned: BTreeSet<Id>) {
+        let Touched { keys, presence, parameters } = touched;
+        if keys.is_empty() && !presence {
+            return;
+        }
+        for id in &concerned {
+            self.touch_keys(id, keys.clone(), presence);
+            if parameters {
+                self.reuse(id);
+            }
+        }
+        self.changes.placements.extend(concerned);
+    }
+
+    fn touch_keys(&mut self, id: &Id, mut keys: BTreeSet<Key>, presence: bool) {
+        let Some(classes) = self.made.get(id) else { return };
+        if presence {
+            keys.insert(Key::from(CONFIG));
+        }
+        for class in classes {
+            self.changes.keys.entry(class.clone()).or_default().extend(keys.iter().cloned());
+        }
+    }
+
+    /// Looks which parameters a placement's objects name now.
+    fn reuse(&mut self, id: &Id) {
+        let (Some(placement), Some(home)) = (self.placements.get(id), self.workspaces.get(&id.workspace)) else {
+            return;
+        };
+        let now = if placement.everything { BTreeSet::new() } else { home.objects.parameters(placement) };
+        let before = self.used.get(id);
+        if before.is_some_and(|before| *before == now) || (before.is_none() && now.is_empty()) {
+            return;
+        }
+        self.used.insert(id.clone(), now);
+        // Edges that were equal may not be so any more, or the other way round.
+        let live = |class: &&Class| class.iter().any(|member| member.placement == *id && member.revision == 0);
+        let classes: Vec<Class> = self.made.get(id).into_iter().flatten().filter(live).cloned().collect();
+        classes.iter().for_each(|class| self.drop_class(class));
+        self.edges_of(id);
+    }
+
+    fn drop_class(&mut self, class: &Class) {
+        self.release(class);
+        self.changes.dropped.push(class.clone());
+    }
+
+    fn edges_of(&mut self, id: &Id) {
+        let edges = self.schedule.destinations(id).into_iter().map(|destination| destination.target);
+        self.changes.edges.extend(edges);
+    }
+}

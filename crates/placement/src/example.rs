@@ -1,0 +1,265 @@
+//! The first example of the reference, and what can go wrong with it, on the engine alone.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use types::{ObjectKey, names};
+
+use crate::{
+    Id, Key,
+    config::CONFIG,
+    engine::{Conflict, Content, Engine},
+    facts::{Instance, Location, Placement, map},
+};
+
+fn target(engine: &mut Engine, name: &str, edit: impl FnOnce(&mut Instance)) {
+    let mut instance = Instance {
+        uid: format!("{name}-uid").into(),
+        labels: map(&json!({"id": name})),
+        ready: true,
+        ..Instance::default()
+    };
+    edit(&mut instance);
+    engine.set_target(&Id::new("root:imw-1", name), Some(instance));
+}
+
+fn location(engine: &mut Engine, name: &str, labels: Value) {
+    let value = json!({"metadata": {"labels": labels, "annotations": {"loc-name": name}},
+        "spec": {"instanceSelector": {"matchLabels": {"id": name}}}});
+    engine.set_location(&Id::new("root:imw-1", name), Location::read(&value));
+}
+
+fn object(engine: &mut Engine, workspace: &str, key: &str, mut value: Value) {
+    let of = ObjectKey::parse(key).unwrap();
+    value["kind"] = "X".into();
+    value["metadata"]["name"] = of.name.into();
+    if !of.namespace.is_empty() {
+        value["metadata"]["namespace"] = of.namespace.into();
+    }
+    engine.set_object(workspace, &of, Some(&Bytes::from(value.to_string())), 1);
+}
+
+fn placement(created: &str, locations: Value, namespaces: Value, upsync: Value) -> Value {
+    json!({"metadata": {"uid": format!("u{created}"), "creationTimestamp": created}, "spec": {"upsync": upsync,
+        "locationSelectors": [{"matchLabels": locations}], "namespaceSelector": {"matchLabels": namespaces}}})
+}
+
+fn example() -> Engine {
+    let mut engine = Engine::default();
+    engine.set_inventory("root:imw-1", true);
+    for (name, labels) in [("florin", json!({"env": "prod"})), ("guilder", json!({"env": "prod", "extended": "si"}))] {
+        target(&mut engine, name, |_| {});
+        location(&mut engine, name, labels);
+    }
+    let one = json!({"apiGroup": "group1.test", "resources": ["sprockets", "flanges"], "namespaces": ["orbital"], "names": ["george", "cosmo"]});
+    let two = json!({"apiGroup": "group2.test", "resources": ["cogs"], "names": ["william"]});
+    let three = json!({"apiGroup": "group3.test", "resources": ["widgets"], "names": ["*"]});
+    let c = placement("1", json!({"env": "prod"}), json!({"common": "si"}), json!([one, two]));
+    let s = placement("2", json!({"env": "prod", "extended": "si"}), json!({"special": "si"}), json!([one, three]));
+    engine.set_placement(&c_id(), Placement::read(&c));
+    engine.set_placement(&s_id(), Placement::read(&s));
+    for (workspace, namespace, label, deployment) in
+        [(WMW_C, "commonstuff", "common", "commond"), (WMW_S, "specialstuff", "special", "speciald")]
+    {
+        let namespace_key = format!("core/namespaces//{namespace}");
+        object(
+            &mut engine,
+            workspace,
+            &namespace_key,
+            json!({"apiVersion": "v1", "metadata": {"labels": {label: "si"}}}),
+        );
+        object(
+            &mut engine,
+            workspace,
+            &format!("core/configmaps/{namespace}/httpd-htdocs"),
+            json!({"apiVersion": "v1"}),
+        );
+        object(
+            &mut engine,
+            workspace,
+            &format!("apps/deployments/{namespace}/{deployment}"),
+            json!({"apiVersion": "apps/v1"}),
+        );
+    }
+    engine
+}
+
+const WMW_C: &str = "root:my-org:wmw-c";
+const WMW_S: &str = "root:my-org:wmw-s";
+
+fn c_id() -> Id {
+    Id::new(WMW_C, "edge-placement-c")
+}
+
+fn s_id() -> Id {
+    Id::new(WMW_S, "edge-placement-s")
+}
+
+fn edge(name: &str) -> Id {
+    Id::new("root:imw-1", name)
+}
+
+fn holds(engine: &Engine, name: &str) -> Vec<String> {
+    let contents = engine.contents(&engine.class_of(&edge(name)));
+    contents.keys().filter(|key| &***key != CONFIG).map(|key| key.to_string()).collect()
+}
+
+fn content(engine: &Engine, name: &str, key: &str) -> Value {
+    match engine.render(&engine.class_of(&edge(name)), key) {
+        Some(Content::Whole(content)) => serde_json::from_slice(&content).unwrap(),
+        other => panic!("{key} on {name} is {other:?}"),
+    }
+}
+
+#[test]
+fn the_two_edges_hold_what_the_reference_says() {
+    let engine = example();
+    let destinations = |id: &Id| -> Vec<String> {
+        engine.schedule().destinations(id).iter().map(|one| one.target.name.to_string()).collect()
+    };
+    assert_eq!(destinations(&c_id()), ["florin", "guilder"]);
+    assert_eq!(destinations(&s_id()), ["guilder"]);
+    let common = [
+        "apps/deployments/commonstuff/commond",
+        "core/configmaps/commonstuff/httpd-htdocs",
+        "core/namespaces//commonstuff",
+    ];
+    assert_eq!(holds(&engine, "florin"), common);
+    assert_eq!(holds(&engine, "guilder").len(), 6);
+    let namespace = content(&engine, "florin", "core/namespaces//commonstuff");
+    assert_eq!(namespace["metadata"]["labels"], json!({names::PROJECTED: "yes"}), "its own labels stay");
+
+    let florin = &content(&engine, "florin", CONFIG)["spec"];
+    let resources = json!([{"group": "", "resource": "configmaps", "apiVersion": "v1"}, {"group": "apps", "resource": "deployments", "apiVersion": "v1"}]);
+    assert_eq!(florin["namespaceScope"], json!({"namespaces": ["commonstuff"], "resources": resources}));
+    assert_eq!(florin["upsync"].as_array().unwrap().len(), 2);
+    let guilder = &content(&engine, "guilder", CONFIG)["spec"];
+    assert_eq!(guilder["namespaceScope"]["namespaces"], json!(["commonstuff", "specialstuff"]));
+    let groups: Vec<&str> =
+        guilder["upsync"].as_array().unwrap().iter().map(|set| set["apiGroup"].as_str().unwrap()).collect();
+    assert_eq!(groups, ["group1.test", "group2.test", "group3.test"], "what two ask for is asked for once");
+}
+
+#[test]
+fn each_location_gets_its_own_and_equal_ones_share() {
+    let mut engine = example();
+    let florin_s = engine.class_of(&edge("florin"));
+    let page = "core/configmaps/commonstuff/httpd-htdocs";
+    object(
+        &mut engine,
+        WMW_C,
+        page,
+        json!({"apiVersion": "v1", "metadata": {"annotations": {"edge.kcp.io/expand-parameters": "true"}},
+        "data": {"page": "%(env) at %(loc-name)"}}),
+    );
+    assert!(engine.take_changes().edges.contains(&edge("florin")));
+    assert_ne!(engine.class_of(&edge("florin")), florin_s);
+    assert_eq!(content(&engine, "florin", page)["data"]["page"], "prod at florin");
+    assert_eq!(content(&engine, "guilder", page)["data"]["page"], "prod at guilder");
+    // Of what is not named nobody becomes another.
+    let before = engine.class_of(&edge("florin"));
+    location(&mut engine, "florin", json!({"env": "prod", "colour": "red"}));
+    assert_eq!(engine.class_of(&edge("florin")), before);
+}
+
+#[test]
+fn a_broken_customization_holds_that_object_only() {
+    let mut engine = example();
+    let page = "core/configmaps/commonstuff/httpd-htdocs";
+    object(
+        &mut engine,
+        WMW_C,
+        page,
+        json!({"apiVersion": "v1", "metadata": {"annotations": {"edge.kcp.io/customizer": "tune"}}}),
+    );
+    let faults = engine.faults(&c_id(), 20);
+    assert_eq!((faults[0].object.as_str(), faults[0].location.clone()), (page, Some(edge("florin"))));
+    assert!(faults[0].reason.contains("there is no Customizer"), "{faults:?}");
+    let held = |engine: &Engine| {
+        engine.contents(&engine.class_of(&edge("florin"))).values().filter(|c| matches!(c, Content::Held(_))).count()
+    };
+    assert_eq!((held(&engine), holds(&engine, "florin").len()), (1, 3));
+    assert_eq!(engine.faults(&s_id(), 20), []);
+    object(
+        &mut engine,
+        WMW_C,
+        "edge.kcp.io/customizers/commonstuff/tune",
+        json!({"replacements": [{"path": "$.data.a", "value": "\"b\""}]}),
+    );
+    assert_eq!((held(&engine), engine.faults(&c_id(), 20)), (0, vec![]));
+    assert_eq!(content(&engine, "florin", page)["data"]["a"], "b");
+}
+
+#[test]
+fn the_older_placement_wins_and_the_other_says_so() {
+    let mut engine = example();
+    let shared = "core/configmaps/both/a";
+    for (workspace, label) in [(WMW_S, "special"), (WMW_C, "common")] {
+        object(
+            &mut engine,
+            workspace,
+            "core/namespaces//both",
+            json!({"apiVersion": "v1", "metadata": {"labels": {label: "si"}}}),
+        );
+        object(&mut engine, workspace, shared, json!({"apiVersion": "v1", "data": {"of": workspace}}));
+    }
+    assert!(engine.take_changes().placements.is_superset(&[c_id(), s_id()].into()));
+    assert_eq!(content(&engine, "guilder", shared)["data"]["of"], WMW_C);
+    assert_eq!(engine.source(&engine.class_of(&edge("guilder")), shared), Some(c_id()));
+    assert_eq!(engine.conflicts(&c_id()), []);
+    let object: Key = shared.into();
+    assert_eq!(
+        engine.conflicts(&s_id()),
+        [Conflict { object, winner: c_id() }],
+        "a namespace that only has to exist is none"
+    );
+    // Where they do not meet there is none.
+    location(&mut engine, "guilder", json!({"extended": "si", "env": "test"}));
+    assert!(engine.take_changes().placements.contains(&s_id()));
+    assert_eq!(engine.conflicts(&s_id()), []);
+}
+
+#[test]
+fn an_unschedulable_edge_keeps_what_it_has_until_it_is_evicted() {
+    let mut engine = example();
+    let later = |evict_after| {
+        move |instance: &mut Instance| (instance.unschedulable, instance.evict_after) = (true, evict_after)
+    };
+    target(&mut engine, "florin", later(None));
+    assert_eq!(holds(&engine, "florin").len(), 3);
+    location(&mut engine, "florin", json!({"env": "prod", "extended": "si"}));
+    assert_eq!(holds(&engine, "florin").len(), 3, "nothing new comes");
+    target(&mut engine, "florin", later(Some(100)));
+    engine.tick(99);
+    assert_eq!((holds(&engine, "florin").len(), engine.schedule().next_tick()), (3, Some(100)));
+    engine.tick(100);
+    assert_eq!(holds(&engine, "florin").len(), 0);
+    target(&mut engine, "florin", |_| {});
+    assert_eq!(holds(&engine, "florin").len(), 6, "it is open again");
+    // In another life of the center it is known from what was written.
+    let mut again = Engine::default();
+    again.set_inventory("root:imw-1", true);
+    let everywhere = placement("1", json!({}), json!({}), json!([]));
+    again.set_placement(&c_id(), Placement::read(&everywhere));
+    again.set_placement(&s_id(), Placement::read(&everywhere));
+    location(&mut again, "florin", json!({}));
+    again.recall("florin-uid", c_id());
+    target(&mut again, "florin", later(None));
+    assert_eq!(again.schedule().reaching(&edge("florin")), [(&c_id(), &edge("florin"))]);
+}
+
+#[test]
+fn inventory_serves_those_around_it_and_nobody_draws_a_neighbours_objects() {
+    use crate::schedule::is_offered;
+    for (home, is_inventory, workspace, offered) in [
+        ("root:imw-1", true, "root:my-org:wmw-c", true),
+        ("root", false, "root:my-org:wmw-c", true),
+        ("root:my-org:imw", true, "root:my-org:wmw-c", true),
+        ("root:my-org:imw", true, "root:other:wmw", false),
+        ("root:my-org:imw", true, "root:my-organism", false),
+        ("root:evil", false, "root:my-org:wmw-c", false),
+        ("root:my-org:wmw-s", false, "root:my-org:wmw-c", false),
+        ("root:my-org:wmw-s", false, "root:my-org:wmw-s", true),
+    ] {
+        assert_eq!(is_offered(home, is_inventory, workspace), offered, "{home} {workspace}");
+    }
+}

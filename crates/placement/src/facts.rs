@@ -1,0 +1,240 @@
+//! What EdgePlacements, Locations and SyncTargets say to the scheduler and to the projection, read from the objects. Pure.
+//!
+//! What cannot be understood selects nothing: an object that validation let through in another time must not send things about.
+
+use std::collections::BTreeMap;
+
+use api::selector::LabelSelector;
+use serde_json::{Value, json};
+
+use crate::Parameters;
+
+pub const PLACEMENTS: &str = "edge.kcp.io/edgeplacements";
+pub const SLICES: &str = "edge.kcp.io/singleplacementslices";
+pub const CUSTOMIZERS: &str = "edge.kcp.io/customizers";
+pub const LOCATIONS: &str = "scheduling.kcp.io/locations";
+pub const TARGETS: &str = "workload.kcp.io/synctargets";
+
+/// Stands for everything, wherever names are listed.
+const ALL: &str = "*";
+
+pub type Labels = BTreeMap<String, String>;
+
+/// An EdgePlacement.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Placement {
+    pub uid: Box<str>,
+    /// When it was made, as text that sorts. The older of two wins.
+    pub created: Box<str>,
+    pub locations: Vec<LabelSelector>,
+    pub namespaces: Option<LabelSelector>,
+    pub others: Vec<Others>,
+    pub upsync: Vec<Value>,
+    /// What comes to be on the edge because of a placed object is reported too.
+    pub associated: bool,
+    pub create_only: bool,
+    pub orphan: bool,
+    /// The plain set of a workspace: all of it, to the edges that name it.
+    pub everything: bool,
+}
+
+/// Cluster-scoped objects: of this group and one of these kinds, and one of these names or matched by a selector.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Others {
+    pub group: String,
+    pub resources: Vec<String>,
+    pub names: Vec<String>,
+    pub selectors: Vec<LabelSelector>,
+}
+
+impl Placement {
+    /// What a SyncTarget asks for by naming a workspace. It was there before placements were, so it is older than all.
+    pub fn everything() -> Self {
+        Self {
+            namespaces: Some(LabelSelector::everything()),
+            others: vec![Others {
+                group: ALL.to_owned(),
+                resources: vec![ALL.to_owned()],
+                names: vec![ALL.to_owned()],
+                selectors: Vec::new(),
+            }],
+            everything: true,
+            ..Self::default()
+        }
+    }
+
+    /// `None` for one that is being deleted: what it placed goes.
+    pub fn read(value: &Value) -> Option<Self> {
+        let (metadata, spec) = (living(value)?, &value["spec"]);
+        let flag = |name: &str| spec[name] == true;
+        let others = |one: &Value| Others {
+            group: text(&one["apiGroup"]).to_owned(),
+            resources: strings(&one["resources"]),
+            names: strings(&one["resourceNames"]),
+            selectors: items(&one["labelSelectors"]).map(selector).collect(),
+        };
+        Some(Self {
+            uid: text(&metadata["uid"]).into(),
+            created: text(&metadata["creationTimestamp"]).into(),
+            locations: items(&spec["locationSelectors"]).map(selector).collect(),
+            namespaces: spec.get("namespaceSelector").filter(|one| one.is_object()).map(selector),
+            others: items(&spec["nonNamespacedObjects"]).map(others).collect(),
+            upsync: items(&spec["upsync"]).map(upsync).collect(),
+            associated: flag("returnAssociated"),
+            create_only: flag("createOnly"),
+            orphan: flag("orphanOnDelete"),
+            everything: false,
+        })
+    }
+
+    /// Whether what is in a Namespace with these labels goes.
+    pub fn takes_namespace(&self, labels: &Labels) -> bool {
+        self.namespaces.as_ref().is_some_and(|selector| matches(selector, labels))
+    }
+
+    /// Whether a cluster-scoped object goes for its own sake.
+    pub fn takes_other(&self, collection: &str, name: &str, labels: &Labels) -> bool {
+        let (group, resource) = collection.split_once('/').unwrap_or_default();
+        let group = if group == "core" { "" } else { group };
+        self.others.iter().any(|one| {
+            (one.group == ALL || one.group == group)
+                && lists(&one.resources, resource)
+                && (lists(&one.names, name) || one.selectors.iter().any(|selector| matches(selector, labels)))
+        })
+    }
+}
+
+/// A Location.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Location {
+    pub parameters: Parameters,
+    /// Which SyncTargets of its workspace it stands for.
+    pub instances: Option<LabelSelector>,
+}
+
+impl Location {
+    pub fn read(value: &Value) -> Option<Self> {
+        let (metadata, spec) = (living(value)?, &value["spec"]);
+        let resource = text(&spec["resource"]["resource"]);
+        let instances = spec.get("instanceSelector").filter(|one| one.is_object()).map(selector);
+        Some(Self {
+            parameters: Parameters { labels: map(&metadata["labels"]), annotations: map(&metadata["annotations"]) },
+            instances: instances.filter(|_| matches!(resource, "" | "synctargets")),
+        })
+    }
+}
+
+/// A SyncTarget, as the scheduler sees it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Instance {
+    pub uid: Box<str>,
+    pub labels: Labels,
+    pub unschedulable: bool,
+    /// From then on nothing is placed there, and what was placed is taken away. Seconds since 1970.
+    pub evict_after: Option<i64>,
+    /// Its edge is connected and does what it is told.
+    pub ready: bool,
+    /// The workspace whose plain set it asks for, and may have.
+    pub workspace: Option<Box<str>>,
+}
+
+pub(crate) fn matches(selector: &LabelSelector, labels: &Labels) -> bool {
+    selector.matches(|key| labels.get(key))
+}
+
+/// Metadata of an object that is not being deleted.
+fn living(value: &Value) -> Option<&Value> {
+    let metadata = value.get("metadata").filter(|metadata| metadata.is_object())?;
+    metadata.get("deletionTimestamp").is_none().then_some(metadata)
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn strings(value: &Value) -> Vec<String> {
+    items(value).filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn selector(value: &Value) -> LabelSelector {
+    LabelSelector::from_value(value).unwrap_or_else(|_| LabelSelector::nothing())
+}
+
+fn lists(names: &[String], name: &str) -> bool {
+    names.iter().any(|one| one == ALL || one == name)
+}
+
+/// The same set written in another order is the same.
+fn upsync(value: &Value) -> Value {
+    let sorted = |name: &str| {
+        let mut names = strings(&value[name]);
+        names.sort();
+        names.dedup();
+        names
+    };
+    json!({"apiGroup": text(&value["apiGroup"]), "resources": sorted("resources"),
+        "namespaces": sorted("namespaces"), "names": sorted("names")})
+}
+
+pub fn map(value: &Value) -> Labels {
+    let pairs = value.as_object().into_iter().flatten();
+    pairs.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn placements_are_read() {
+        let value = json!({"metadata": {"uid": "u", "creationTimestamp": "t"}, "spec": {
+            "locationSelectors": [{"matchLabels": {"env": "prod"}}],
+            "namespaceSelector": {"matchLabels": {"common": "si"}},
+            "nonNamespacedObjects": [
+                {"apiGroup": "", "resources": ["namespaces"], "resourceNames": ["shop"]},
+                {"apiGroup": "rbac.authorization.k8s.io", "resources": ["*"], "labelSelectors": [{"matchLabels": {"a": "b"}}]},
+                {"apiGroup": "x", "resources": [], "resourceNames": ["*"]}],
+            "upsync": [{"apiGroup": "g", "resources": ["b", "a", "a"], "names": ["*"]}], "createOnly": true}});
+        let read = Placement::read(&value).unwrap();
+        assert!(read.takes_namespace(&labels(&[("common", "si")])) && !read.takes_namespace(&labels(&[])));
+        for (collection, name, with, takes) in [
+            ("core/namespaces", "shop", &[][..], true),
+            ("core/namespaces", "bank", &[], false),
+            ("apps/namespaces", "shop", &[], false),
+            ("rbac.authorization.k8s.io/clusterroles", "r", &[("a", "b")], true),
+            ("rbac.authorization.k8s.io/clusterroles", "r", &[("a", "c")], false),
+            ("x/ys", "z", &[], false),
+        ] {
+            assert_eq!(read.takes_other(collection, name, &labels(with)), takes, "{collection} {name} {with:?}");
+        }
+        assert_eq!(read.upsync[0]["resources"], json!(["a", "b"]));
+        assert_eq!((read.create_only, read.orphan, &*read.uid), (true, false, "u"));
+        let all = Placement::everything();
+        assert!(all.takes_other("a/b", "c", &labels(&[])) && all.takes_namespace(&labels(&[])));
+    }
+
+    #[test]
+    fn what_says_nothing_selects_nothing() {
+        for broken in [json!(null), json!({}), json!({"metadata": {"deletionTimestamp": "t"}})] {
+            assert_eq!(Placement::read(&broken), None);
+            assert_eq!(Location::read(&broken), None);
+        }
+        let odd = json!({"metadata": {}, "spec": {"locationSelectors": [{"matchExpressions": [{"key": "a", "operator": "?"}]}],
+            "nonNamespacedObjects": 7, "namespaceSelector": "x"}});
+        let read = Placement::read(&odd).unwrap();
+        assert!(read.locations[0].matches_nothing() && !read.takes_namespace(&labels(&[])));
+        let empty = json!({"metadata": {}, "spec": {"namespaceSelector": {}}});
+        assert!(Placement::read(&empty).unwrap().takes_namespace(&labels(&[])), "an empty selector selects all");
+        assert_eq!(Location::read(&json!({"metadata": {}})).unwrap().instances, None);
+        let other = json!({"metadata": {}, "spec": {"resource": {"resource": "clusters"}, "instanceSelector": {}}});
+        assert_eq!(Location::read(&other).unwrap().instances, None, "only SyncTargets are known here");
+    }
+}

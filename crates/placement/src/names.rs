@@ -1,0 +1,46 @@
+//! Small numbers for long names, as long as they are in use.
+
+use std::{collections::HashMap, sync::LazyLock};
+
+use crate::Id;
+
+#[derive(Default)]
+pub struct Names {
+    numbers: HashMap<Id, u32>,
+    names: Vec<Option<Id>>,
+    free: Vec<u32>,
+}
+
+static NOBODY: LazyLock<Id> = LazyLock::new(|| Id::new("", ""));
+
+impl Names {
+    pub fn find(&self, id: &Id) -> Option<u32> {
+        self.numbers.get(id).copied()
+    }
+
+    /// The number of a name, given to it now if it has none.
+    pub fn of(&mut self, id: &Id) -> u32 {
+        if let Some(number) = self.find(id) {
+            return number;
+        }
+        let number = self.free.pop().unwrap_or(self.names.len() as u32);
+        match self.names.get_mut(number as usize) {
+            Some(place) => *place = Some(id.clone()),
+            None => self.names.push(Some(id.clone())),
+        }
+        self.numbers.insert(id.clone(), number);
+        number
+    }
+
+    pub fn get(&self, number: u32) -> &Id {
+        self.names.get(number as usize).and_then(Option::as_ref).unwrap_or(&NOBODY)
+    }
+
+    /// Nobody may use the number any more.
+    pub fn forget(&mut self, number: u32) {
+        if let Some(id) = self.names.get_mut(number as usize).and_then(Option::take) {
+            self.numbers.remove(&id);
+            self.free.push(number);
+        }
+    }
+}
