@@ -28,7 +28,9 @@ use crate::{
     news::Paper,
     placing::Placing,
     refused::Told,
-    reported, reports, resolved, session,
+    reported, reports, resolved,
+    rollouts::{self, Rollouts},
+    session,
     set::Set,
     status,
     target::{self, Target},
@@ -54,6 +56,7 @@ pub struct Fleet {
     running: OnceLock<Running>,
     pub(crate) edges: Edges,
     pub(crate) placing: Placing,
+    pub(crate) rollouts: Rollouts,
     pub(crate) ticks: Ticks,
     pub(crate) statuses: status::Queue,
     pub(crate) told: Told,
@@ -85,6 +88,7 @@ impl Fleet {
             running: OnceLock::new(),
             edges: Edges::default(),
             placing: Placing::default(),
+            rollouts: Rollouts::default(),
             ticks: Ticks::default(),
             statuses: status::Queue::default(),
             told: Told::default(),
@@ -143,6 +147,7 @@ impl Fleet {
         let (fleet, follower) = (self.clone(), server.clone());
         tokio::spawn(async move { fleet.placing.run(fleet.clone(), follower).await });
         tokio::spawn(resolved::run(self.clone(), server.clone()));
+        tokio::spawn(rollouts::run(self.clone(), server.clone()));
         tokio::spawn(self.clone().tidy());
         // Whom other centers have, this one does not know.
         if self.center.is_none() {

@@ -14,6 +14,7 @@ mod refused;
 mod reported;
 mod reports;
 mod resolved;
+mod rollouts;
 mod session;
 mod set;
 mod status;

@@ -2,7 +2,7 @@
 //! those classes of edges that somebody has a use for.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
     time::{Duration, Instant},
 };
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use placement::{
     Id, Key,
     class::{Class, is_plain},
-    engine::{Assign, Changes, Content, Engine, Saved},
+    engine::{Changes, Content, Engine},
     facts::{CUSTOMIZERS, Instance, LOCATIONS, Location, PLACEMENTS, Placement, SLICES, TARGETS, map},
     projection,
     slices::Slices,
@@ -177,10 +177,11 @@ impl Placing {
         self.moved.subscribe()
     }
 
-    /// Which edge gets which revision of a placement, and what is in them.
-    pub fn set_rollout(&self, placement: &Id, assign: Option<Assign>, saved: BTreeMap<u64, Arc<Saved>>) {
-        self.state().engine.set_rollout(placement, assign, saved);
+    /// Changes something in the engine that is not the server's: which edge gets which revision of a placement.
+    pub fn edit<T>(&self, change: impl FnOnce(&mut Engine) -> T) -> T {
+        let answer = change(&mut self.state().engine);
         let _ = self.feed.send(Seen::Look);
+        answer
     }
 
     /// How many sets there are.
@@ -198,14 +199,19 @@ impl Placing {
         let fed = self.fed.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut fed) = fed else { return };
         *self.follows.write().unwrap_or_else(PoisonError::into_inner) = Some(HashSet::new());
+        if let Err(error) = fleet.rollouts.recall(fleet.store(), &server).await {
+            tracing::error!(%error, "what rollouts have come to cannot be read; edges hear nothing new before the next start");
+            return;
+        }
         self.load(&server).await;
         // Snapshots were taken one after the other: all is right once it has followed to where the store is now.
         let Some(whole_at) = reach_newest(&server).await else { return };
         let mut reached = 0;
         while let Ok(seen) = fed.try_recv() {
-            reached = reached.max(self.take_up(&mut self.state(), &seen));
+            reached = reached.max(self.take_up(&fleet, &mut self.state(), &seen));
         }
         self.settle(&server);
+        fleet.rollouts.begin(&mut self.state().engine, &server);
         resolved::load(&mut self.state(), &server, &self.due);
         self.progress.reach(whole_at.max(reached));
         self.ready.send_replace(true);
@@ -225,7 +231,7 @@ impl Placing {
                 let mut state = self.state();
                 state.engine.tick(clock::unix());
                 for seen in &some {
-                    reached = reached.max(self.take_up(&mut state, seen));
+                    reached = reached.max(self.take_up(&fleet, &mut state, seen));
                 }
             }
             let changes = self.settle(&server);
@@ -253,12 +259,17 @@ impl Placing {
     }
 
     /// Takes up one change; answers with its revision.
-    fn take_up(&self, state: &mut State, seen: &Seen) -> u64 {
+    fn take_up(&self, fleet: &Fleet, state: &mut State, seen: &Seen) -> u64 {
         let Seen::Change(collection, change) = seen else { return 0 };
         let gone = change.kind == ChangeKind::Deleted;
         match &**collection {
             SLICES => resolved::changed(state, &change.object, gone, &self.due),
             collection => feed(&mut state.engine, collection, &change.object, gone),
+        }
+        if &**collection == PLACEMENTS {
+            let id = Id::new(change.object.cluster(), change.object.name());
+            let value = (!gone).then(|| change.object.value());
+            fleet.rollouts.placement(&mut state.engine, &id, value.as_ref());
         }
         change.revision()
     }

@@ -237,6 +237,14 @@ impl Driver<'_> {
             }
             Since::Lost => self.handle(Input::Lost).await,
         }
+        {
+            // If there was nothing to send, it holds what is in that one as well.
+            let mut facts = self.live.facts();
+            if facts.in_sync {
+                facts.in_sync_at = Some((self.set.id, self.cursor));
+            }
+        }
+        self.changed_itself();
         true
     }
 

@@ -212,24 +212,34 @@ impl Engine {
 
     /// Who gets which revision of a placement, and what was in those that are not 0.
     pub fn set_rollout(&mut self, id: &Id, assign: Option<Assign>, saved: BTreeMap<u64, Arc<Saved>>) {
-        match assign {
-            Some(assign) => drop(self.assigned.insert(id.clone(), assign)),
-            None => drop(self.assigned.remove(id)),
-        }
+        let assigned = match assign {
+            Some(assign) => self.assigned.insert(id.clone(), assign),
+            None => self.assigned.remove(id),
+        };
         let before = match saved.is_empty() {
             true => self.saved.remove(id),
             false => self.saved.insert(id.clone(), saved),
         };
         // A revision that says something else than before is another one: what was made of it is void.
-        let now = self.saved.get(id);
-        let differs = |member: &Member| {
-            let of = |all: Option<&BTreeMap<u64, Arc<Saved>>>| all.and_then(|all| all.get(&member.revision)).cloned();
-            member.placement == *id && member.revision != 0 && of(before.as_ref()) != of(now)
+        let (was, is) = (before.unwrap_or_default(), self.saved.get(id));
+        let same = |number: u64| match (was.get(&number), is.and_then(|all| all.get(&number))) {
+            (Some(before), Some(now)) => Arc::ptr_eq(before, now) || before == now,
+            (before, now) => before.is_none() && now.is_none(),
         };
+        let differs = |member: &Member| member.placement == *id && member.revision != 0 && !same(member.revision);
         let void: Vec<Class> =
             self.made.get(id).into_iter().flatten().filter(|class| class.iter().any(differs)).cloned().collect();
+        // Those that have the same revision as before are as they were.
+        let now = self.assigned.get(id);
+        let revision = |assign: Option<&Assign>, uid: &str| assign.map_or(0, |assign| assign(uid));
+        let moved = |uid: &str| {
+            let number = revision(now, uid);
+            number != revision(assigned.as_ref(), uid) || !same(number)
+        };
+        let moved: Vec<Id> =
+            self.schedule.destinations(id).into_iter().filter(|one| moved(&one.uid)).map(|one| one.target).collect();
         void.iter().for_each(|class| self.drop_class(class));
-        self.edges_of(id);
+        self.changes.edges.extend(moved);
         self.changes.placements.insert(id.clone());
     }
 

@@ -95,16 +95,13 @@ pub struct State {
 }
 
 impl State {
-    /// A placement that has a rollout from now on. If it had been placed without one, all edges hold what is there.
-    pub fn begin(digest: &str, everywhere: bool) -> Self {
-        let below = if everywhere { Bound::ALL } else { Bound::NONE };
-        let first = Revision { number: 1, digest: digest.to_owned(), below };
-        let nothing = Revision { number: 0, digest: String::new(), below: Bound::ALL };
-        let revisions = if everywhere { vec![first] } else { vec![first, nothing] };
+    /// A placement that has a rollout from now on. If it was placed without one, all edges hold what has this digest; if not, nothing.
+    pub fn begin(digest: Option<&str>) -> Self {
+        let (number, digest) = digest.map_or((0, ""), |digest| (1, digest));
         Self {
-            revisions,
-            batch: below,
-            complete: everywhere,
+            revisions: vec![Revision { number, digest: digest.to_owned(), below: Bound::ALL }],
+            batch: Bound::ALL,
+            complete: true,
             stopped: None,
             tolerated: 0,
             paused: false,

@@ -85,6 +85,16 @@ pub(crate) fn selectors() -> Vec<Vec<u8>> {
     ])
 }
 
+pub(crate) fn customizations() -> Vec<Vec<u8>> {
+    texts(&[
+        "$.spec.replicas\n%(env)",
+        "$.spec.template.spec.containers.0.env.0.value\n\"env is %(env)\"",
+        "$..containers[*]['name', \"image\"]\n{\"a\": [1, %%]}",
+        "$.metadata.labels['a.b/c'][-1:5:2]..*\nnull",
+        "$.a.-1[0,1]\n[[[[]]]]",
+    ])
+}
+
 pub(crate) fn quantities() -> Vec<Vec<u8>> {
     texts(&["100m", "1.5Gi", "-3e3", "12345678901234567890Ei", "0", ".5", "1E", "1n", "+1Ki"])
 }

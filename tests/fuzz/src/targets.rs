@@ -31,6 +31,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "quantity", seeds: seeds::quantities, run: quantity },
     Target { name: "definition", seeds: || vec![seeds::crd().to_string().into_bytes()], run: definition },
     Target { name: "cel", seeds: seeds::rules, run: cel },
+    Target { name: "customize", seeds: seeds::customizations, run: customized },
 ];
 
 const NOW: &str = "2026-11-15T20:28:48Z";
@@ -208,6 +209,26 @@ fn cel(input: &[u8]) -> Verdict {
     if let Ok(rule) = crd::cel::Expression::parse(&text) {
         let mut budget = crd::cel::COST_OF_ONE;
         let _ = rule.evaluate(&[("self", crd::cel::Value::Int(4)), ("oldSelf", crd::cel::Value::Null)], &mut budget);
+    }
+    Ok(())
+}
+
+/// A path, and behind the first line break the value: as a Customizer has them.
+fn customized(input: &[u8]) -> Verdict {
+    let text = String::from_utf8_lossy(input);
+    let (path, value) = text.split_once('\n').unwrap_or((&text, "1"));
+    let annotations = serde_json::json!({"edge.kcp.io/expand-parameters": "true"});
+    let customizer = serde_json::json!({
+        "metadata": {"annotations": annotations}, "replacements": [{"path": path, "value": value}]});
+    let customizer = placement::Customizer::read(&customizer);
+    let parameters = placement::Parameters { labels: [("env".into(), "\"prod\\".into())].into(), ..Default::default() };
+    for object in seeds::objects() {
+        let identity = |value: &Value| [value["kind"].clone(), value["metadata"]["name"].clone()];
+        if let Ok(done) = placement::customize(object.clone(), Some(&customizer), &parameters)
+            && identity(&done) != identity(&object)
+        {
+            return Err(format!("{object} became {done}, which is another one"));
+        }
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 mod edge;
 mod placing;
+mod rollouts;
 
 use std::{
     sync::{Arc, Mutex},

@@ -57,7 +57,10 @@ pub struct Progress {
 enum Standing {
     /// Its turn has not come.
     Waiting,
-    Offline,
+    /// The same, and it is away.
+    Away,
+    /// It is away for so long that nobody waits for it.
+    Gone,
     Progressing,
     Failed,
     Ready,
@@ -66,6 +69,9 @@ enum Standing {
 /// How edges stand, counted.
 #[derive(Default)]
 struct Count {
+    /// Of these nobody knows when they come back.
+    gone: usize,
+    away: usize,
     offline: usize,
     updated: usize,
     progressing: usize,
@@ -87,8 +93,7 @@ impl Count {
                     count.progressing += 1;
                     // It becomes ready, or late, without anything happening.
                     let wait = if is_well(spec, fact) { spec.min_ready } else { spec.deadline };
-                    let due = fact.since.saturating_add(wait).max(now + 1);
-                    count.again = Some(count.again.map_or(due, |again: i64| again.min(due)));
+                    count.look_at(fact.since.saturating_add(wait), now);
                 }
                 Standing::Failed => {
                     count.failed += 1;
@@ -98,22 +103,34 @@ impl Count {
                     });
                 }
                 Standing::Ready => count.ready += 1,
-                Standing::Waiting | Standing::Offline => {}
+                Standing::Gone => count.gone += 1,
+                Standing::Away => {
+                    count.away += 1;
+                    count.look_at(fact.since.saturating_add(spec.deadline), now);
+                }
+                Standing::Waiting => {}
             }
         }
         count
     }
+
+    fn look_at(&mut self, due: i64, now: i64) {
+        let due = due.max(now + 1);
+        self.again = Some(self.again.map_or(due, |again| again.min(due)));
+    }
 }
 
 fn is_well(spec: &Spec, fact: &Fact) -> bool {
-    fact.acked && (!spec.health_gate || fact.health == Health::Healthy)
+    fact.online && fact.acked && (!spec.health_gate || fact.health == Health::Healthy)
 }
 
 fn standing(spec: &Spec, covered: bool, fact: &Fact, now: i64) -> Standing {
     let age = now.saturating_sub(fact.since);
     let has_failed = matches!(fact.health, Health::Failed(_)) && (spec.health_gate || !fact.acked);
     match fact {
-        Fact { online: false, .. } => Standing::Offline,
+        Fact { online: false, .. } if age >= spec.deadline => Standing::Gone,
+        Fact { online: false, .. } if !covered => Standing::Away,
+        Fact { online: false, .. } => Standing::Progressing,
         _ if !covered => Standing::Waiting,
         _ if is_well(spec, fact) && age >= spec.min_ready => Standing::Ready,
         _ if is_well(spec, fact) => Standing::Progressing,
@@ -156,11 +173,11 @@ pub fn step(
     if below == Bound::ALL {
         state.complete |= state.stopped.is_none() && count.progressing == 0;
     } else if state.stopped.is_none() && !spec.paused {
-        (released, waits) = release(spec, &mut state, &ordered, &count, below);
+        (released, waits) = release(spec, &mut state, &ordered, &count, below, now);
     }
     state.prune();
 
-    let unavailable = count.offline + count.progressing + count.failed + released;
+    let unavailable = count.gone + count.away + count.progressing + count.failed + released;
     let (phase, message) = if let (Some(why), false) = (&state.stopped, state.complete) {
         (Phase::Stopped, why.clone())
     } else if state.complete {
@@ -187,27 +204,29 @@ fn release(
     ordered: &[&Fact],
     count: &Count,
     reached: Bound,
+    now: i64,
 ) -> (usize, Option<String>) {
     let total = ordered.len();
+    let is_gone = |fact: &Fact| standing(spec, false, fact, now) == Standing::Gone;
     if reached.includes(state.batch) {
         if count.progressing > 0 {
             return (0, Some(format!("waits for {} of this batch", count.progressing)));
         }
-        // Who is away is no part of a batch, and gets it on coming back.
-        let mut online = ordered.iter().filter(|fact| fact.online && !reached.covers(fact.order));
+        // Who is gone is no part of a batch, and gets it on coming back.
+        let mut others = ordered.iter().filter(|fact| !is_gone(fact) && !reached.covers(fact.order));
         let size = spec.batch_of(total);
-        let last = online.nth(size - 1).filter(|_| online.next().is_some());
+        let last = others.nth(size - 1).filter(|_| others.next().is_some());
         state.batch = last.map_or(Bound::ALL, |last| Bound::through(last.order));
     }
     // Those that are away leave less room, but some: nobody knows when they come back.
-    let room = spec.unavailable_of(total).saturating_sub(count.offline).max(1);
+    let room = spec.unavailable_of(total).saturating_sub(count.gone + count.away).max(1);
     let used = count.progressing + count.failed - state.tolerated;
     // Also of a batch that became larger, as edges came back, no more than a batch is under way.
     let mut left = room.saturating_sub(used).min(spec.batch_of(total).saturating_sub(count.progressing));
     let (mut released, mut below) = (0, reached);
     let mut waiting = ordered.iter().filter(|fact| !reached.covers(fact.order)).peekable();
-    while let Some(fact) = waiting.next_if(|fact| state.batch.covers(fact.order) && (!fact.online || left > 0)) {
-        if fact.online {
+    while let Some(fact) = waiting.next_if(|fact| state.batch.covers(fact.order) && (is_gone(fact) || left > 0)) {
+        if !is_gone(fact) {
             (left, released) = (left - 1, released + 1);
         }
         below = Bound::through(fact.order);

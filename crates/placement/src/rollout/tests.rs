@@ -30,7 +30,9 @@ impl World {
             health: Health::Healthy,
             since: 0,
         });
-        Self { spec, state: State::begin("a", false), edges: edges.collect(), generation: 1, now: 0 }
+        let mut state = State::begin(None);
+        assert_eq!(state.offer("a"), Some(1));
+        Self { spec, state, edges: edges.collect(), generation: 1, now: 0 }
     }
 
     fn facts(&self) -> Vec<Fact> {
@@ -54,7 +56,7 @@ impl World {
         self.check(&before, &state, &progress);
         self.state = state;
         for edge in &mut self.edges {
-            if before.of(edge.order) != self.state.of(edge.order) {
+            if edge.online && before.of(edge.order) != self.state.of(edge.order) {
                 (edge.health, edge.since) = (Health::Progressing, self.now);
             }
         }
@@ -71,23 +73,21 @@ impl World {
         let newest = after.newest();
         assert_eq!(before.newest(), newest);
         let has = |state: &State, edge: &&Edge| state.of(edge.order) == newest;
-        let released: Vec<&Edge> = self.edges.iter().filter(|e| e.online && has(after, e) && !has(before, e)).collect();
+        let is_gone = |edge: &&Edge| !edge.online && self.now - edge.since >= self.spec.deadline;
+        let released: Vec<&Edge> =
+            self.edges.iter().filter(|e| !is_gone(e) && has(after, e) && !has(before, e)).collect();
         let lost = self.edges.iter().any(|e| has(before, &e) && !has(after, &e));
         assert!(!lost, "no edge goes back");
-        let busy = self.edges.iter().filter(|e| e.online && has(before, e) && !self.is_well(e, before)).count();
-        let soaking = self
-            .edges
-            .iter()
-            .filter(|e| has(before, e) && self.is_well(e, before) && self.now - e.since < self.spec.min_ready)
-            .count();
-        let offline = self.edges.iter().filter(|e| !e.online).count();
+        let is_ready = |e: &Edge| self.is_well(e, before) && self.now - e.since >= self.spec.min_ready;
+        let busy = self.edges.iter().filter(|e| !is_gone(e) && has(before, e) && !is_ready(e)).count();
+        let away = self.edges.iter().filter(|e| is_gone(e) || !e.online && !has(before, e)).count();
         if !released.is_empty() {
-            assert!(!self.spec.paused && progress.phase == Phase::Progressing || progress.phase == Phase::Complete);
+            assert!(!self.spec.paused && matches!(progress.phase, Phase::Progressing | Phase::Complete));
             let most = self.spec.unavailable_of(total);
-            let tolerated = after.tolerated;
+            let forgiven = after.tolerated.min(busy);
             assert!(
-                busy + soaking + released.len() - tolerated.min(busy) <= most.saturating_sub(offline).max(1),
-                "{} released with {busy} busy, {soaking} soaking and {offline} away, of {most}",
+                busy + released.len() - forgiven <= most.saturating_sub(away).max(1),
+                "{} released with {busy} busy and {away} away, of {most}",
                 released.len()
             );
             assert!(released.len() <= self.spec.batch_of(total));
@@ -160,7 +160,7 @@ fn batches_one_after_the_other() {
 #[test]
 fn turned_on_where_everything_is_already() {
     let mut world = World::new(by(Amount::Count(1), None), 3);
-    world.state = State::begin("a", true);
+    world.state = State::begin(Some("a"));
     world.edges.iter_mut().for_each(|edge| edge.holds = 1);
     assert_eq!(world.step(false).phase, Phase::Complete);
     assert!(world.edges.iter().all(|edge| world.state.of(edge.order) == 1));
@@ -271,7 +271,7 @@ fn failures_stop_it() {
 #[test]
 fn who_is_away_holds_nobody_up() {
     let mut world = World::new(by(Amount::Count(2), None), 8);
-    world.edges.iter_mut().step_by(2).for_each(|edge| edge.online = false);
+    world.edges.iter_mut().step_by(2).for_each(|edge| (edge.online, edge.since) = (false, -600));
     assert_eq!(world.run(), [1, 2, 3, 4], "four away are more than may be, so one at a time");
     let progress = world.step(false);
     assert_eq!((progress.phase, progress.ready, progress.unavailable), (Phase::Complete, 4, 4));
@@ -279,6 +279,35 @@ fn who_is_away_holds_nobody_up() {
     world.edges.iter_mut().for_each(|edge| edge.online = true);
     world.settle();
     assert_eq!(world.step(false).ready, 8);
+}
+
+#[test]
+fn who_was_here_a_moment_ago_is_waited_for() {
+    let mut world = World::new(by(Amount::Count(2), None), 8);
+    world.step(false);
+    // As when the center's own network is down, or it has just started.
+    world.edges.iter_mut().for_each(|edge| edge.online = false);
+    for now in [1, 100, 599] {
+        world.now = now;
+        let progress = world.step(false);
+        assert_eq!((progress.phase, progress.unavailable), (Phase::Progressing, 8));
+        assert_eq!(world.edges.iter().filter(|edge| world.state.of(edge.order) == 1).count(), 2);
+        assert!(progress.again.is_some());
+    }
+    world.edges.iter_mut().for_each(|edge| (edge.online, edge.since) = (true, 599));
+    world.settle();
+    assert_eq!(world.run(), [4, 6, 8]);
+
+    world.state.offer("b");
+    world.edges.sort_by_key(|edge| edge.order);
+    (world.edges[1].online, world.edges[1].since) = (false, world.now);
+    world.step(false);
+    world.settle();
+    world.now += 599;
+    assert_eq!(world.step(false).phase, Phase::Progressing);
+    assert_eq!(world.has_newest(), 1, "the first batch is not complete");
+    world.now += 1;
+    assert_eq!(world.run(), [2, 3, 4, 5, 6, 7], "it is gone: one of two may be unavailable now");
 }
 
 #[test]

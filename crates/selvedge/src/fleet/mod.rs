@@ -4,6 +4,7 @@
 
 mod link;
 mod revoke;
+mod rollout;
 mod row;
 mod status;
 mod token;
@@ -24,6 +25,7 @@ use crate::ws::{
 
 pub use link::{Link, run as run_link};
 pub use revoke::{Revoke, run as run_revoke};
+pub use rollout::{Rollout, run as run_rollout};
 pub use status::{Status, run as run_status};
 pub use token::{Tokens, run as run_tokens};
 

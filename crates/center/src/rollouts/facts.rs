@@ -1,0 +1,113 @@
+//! How an edge fares with what a placement places on it.
+
+use placement::{
+    Id, Key,
+    health::{Health, healthy, is_watched},
+    rollout::{Fact, order},
+};
+use serde_json::Value;
+use server::clock;
+use types::{EdgeId, ObjectKey};
+
+use crate::{Fleet, reports};
+
+/// An edge says that it holds an object a moment before it says that the object's status is of another time. So long is waited for that.
+const MOMENT: i64 = 1;
+
+/// What is known of an edge.
+#[derive(Clone, Debug)]
+pub struct Known {
+    pub uid: Box<str>,
+    pub fact: Fact,
+    /// The revision that it was to have then.
+    pub revision: u64,
+    /// Since when it holds all of it.
+    pub acked_at: Option<i64>,
+}
+
+impl Known {
+    /// One of whom nothing is known yet.
+    pub fn new(placement_uid: &str, uid: Box<str>) -> Self {
+        let order = order(placement_uid, &uid);
+        let fact = Fact { order, online: false, acked: false, health: Health::Progressing, since: clock::unix() };
+        Self { uid, fact, revision: 0, acked_at: None }
+    }
+
+    /// How it fares with a revision that it has only just been given.
+    pub fn released(&self) -> Fact {
+        let since = if self.fact.online { clock::unix() } else { self.fact.since };
+        Fact { acked: false, health: Health::Progressing, since, ..self.fact.clone() }
+    }
+
+    /// Whether it should be looked at again although nothing happens.
+    pub fn is_fresh(&self, now: i64) -> bool {
+        self.acked_at.is_some_and(|at| now - at <= MOMENT)
+    }
+}
+
+/// What its health depends on.
+pub fn watched<'a>(keys: impl Iterator<Item = &'a Key>) -> Vec<Key> {
+    keys.filter(|key| ObjectKey::parse(key).is_some_and(|key| is_watched(key.collection))).cloned().collect()
+}
+
+/// Looks how an edge fares that is to have a revision with these keys.
+pub async fn look(fleet: &Fleet, id: &Id, before: &Known, revision: u64, keys: &Keys<'_>) -> Known {
+    let now = clock::unix();
+    let edge = fleet.edges.get(&EdgeId::new(&id.workspace, &id.name));
+    let set = edge.as_ref().and_then(|edge| fleet.placing.peek(&edge.id));
+    let live = edge.as_ref().and_then(|edge| edge.session());
+    let (online, acked, refused) = live.as_ref().map_or((false, false, None), |live| {
+        let facts = live.facts();
+        let at = set.as_ref().map(|set| set.id);
+        let acked = facts.in_sync && at.is_some() && facts.in_sync_at.map(|(set, _)| set) == at;
+        let refused = facts.refused.iter().find(|(key, _)| (keys.has)(key));
+        (facts.connected, acked, refused.map(|(key, why)| format!("{key} was refused: {why}")))
+    });
+    let acked_at = match before.acked_at.filter(|_| before.revision == revision) {
+        _ if !acked => None,
+        Some(at) => Some(at),
+        None => Some(now),
+    };
+    let mut health = match refused {
+        Some(why) => Health::Failed(why),
+        None => Health::Healthy,
+    };
+    if acked && !keys.watched.is_empty() {
+        let objects = set.map(|set| set.objects()).unwrap_or_default();
+        for key in keys.watched.iter() {
+            let Some(of) = ObjectKey::parse(key) else { continue };
+            let Some(object) = objects.get(key) else { continue };
+            let object: Value = serde_json::from_slice(object).unwrap_or_default();
+            let report = reports::get(fleet.store(), &before.uid, key).await.ok().flatten();
+            let state: Value = report
+                .and_then(|report| report.state)
+                .and_then(|state| serde_json::from_slice(&state).ok())
+                .unwrap_or_default();
+            // Where the edge is a whole cluster, that may not have taken it.
+            health = health.and(match state.get("refused").and_then(Value::as_str) {
+                Some(why) => Health::Failed(format!("{key} was refused: {why}")),
+                None => healthy(of.collection, &object, state.get("status")),
+            });
+        }
+        if health == Health::Healthy && acked_at.is_none_or(|at| now - at < MOMENT) {
+            health = Health::Progressing;
+        }
+    }
+    // Of one that is away only that counts.
+    let is_same = match (before.fact.online, online) {
+        (false, false) => true,
+        _ => {
+            before.revision == revision
+                && (before.fact.online, before.fact.acked, &before.fact.health) == (online, acked, &health)
+        }
+    };
+    let since = if is_same { before.fact.since } else { now };
+    let fact = Fact { order: before.fact.order, online, acked, health, since };
+    Known { uid: before.uid.clone(), fact, revision, acked_at }
+}
+
+/// What a revision consists of.
+pub struct Keys<'a> {
+    pub has: &'a (dyn Fn(&str) -> bool + Send + Sync),
+    pub watched: &'a [Key],
+}
