@@ -114,8 +114,8 @@ pub struct Engine {
     saved: HashMap<Id, BTreeMap<u64, Arc<Saved>>>,
     /// Classes that are in use, by each placement in them.
     made: HashMap<Id, BTreeSet<Class>>,
-    /// In how many workspaces a key is that is in more than one.
-    shared: HashMap<Key, BTreeSet<Arc<str>>>,
+    /// The workspaces that have an object under a key.
+    holders: HashMap<Key, Vec<Arc<str>>>,
     changes: Changes,
 }
 
@@ -276,10 +276,9 @@ impl Engine {
         let moves = self.schedule.take_moves();
         let mut changes = std::mem::take(&mut self.changes);
         changes.edges.extend(moves.edges.iter().cloned());
-        for id in moves.placements.keys() {
+        for (id, edges) in &moves.placements {
             changes.placements.insert(id.clone());
-            // Whoever has the same objects may win or lose by it.
-            changes.placements.extend(self.rivals(id));
+            changes.placements.extend(self.rivals(id, edges.iter()));
         }
         changes.moves = moves;
         changes
@@ -294,14 +293,13 @@ impl Engine {
             && self.assigned.is_empty()
             && self.saved.is_empty()
             && self.made.is_empty()
-            && self.shared.is_empty()
+            && self.holders.is_empty()
     }
 
-    fn rivals(&self, placement: &Id) -> BTreeSet<Id> {
-        let sharing = self.shared.values().filter(|workspaces| workspaces.contains(&placement.workspace));
-        let workspaces: BTreeSet<&Arc<str>> = sharing.flatten().collect();
-        let homes = workspaces.into_iter().filter_map(|name| self.workspaces.get(name));
-        homes.flat_map(|home| home.placements.iter().cloned()).filter(|id| id != placement).collect()
+    /// Placements of other workspaces on these edges: they may win or lose objects by what happens to this one.
+    fn rivals<'a>(&self, placement: &Id, edges: impl Iterator<Item = &'a Id>) -> BTreeSet<Id> {
+        let there = edges.flat_map(|edge| self.schedule.reaching(edge)).map(|(id, _)| id);
+        there.filter(|id| id.workspace != placement.workspace).cloned().collect()
     }
 
     fn put_placement(&mut self, id: &Id, placement: Option<Placement>) {
@@ -321,7 +319,7 @@ impl Engine {
             classes.iter().for_each(|class| self.drop_class(class));
             self.edges_of(id);
         }
-        let rivals = self.rivals(id);
+        let rivals = self.rivals(id, self.schedule.routes(id).map(|(edge, _)| edge));
         self.changes.placements.extend(rivals);
         self.changes.placements.insert(id.clone());
         match placement {
@@ -357,35 +355,29 @@ impl Engine {
 
     /// A workspace has no placements any more.
     fn let_go(&mut self, workspace: &Arc<str>) {
-        self.workspaces.remove(workspace);
-        self.shared.retain(|_, workspaces| {
-            workspaces.remove(workspace);
-            workspaces.len() > 1
-        });
+        if let Some(home) = self.workspaces.remove(workspace) {
+            home.objects.keys().for_each(|key| self.share(workspace, key, false));
+        }
         self.changes.wanted.remove(workspace);
         self.changes.unwanted.insert(workspace.clone());
     }
 
-    /// A key is in this workspace, or not any more: is it in others?
+    /// A key is in this workspace, or not any more. Placements of others that have the same may win now, or not.
     fn share(&mut self, workspace: &Arc<str>, key: &Key, has: bool) {
+        let holders = self.holders.entry(key.clone()).or_default();
         if has {
-            let others = self.workspaces.iter().filter(|(name, home)| *name != workspace && home.objects.has(key));
-            let mut all: BTreeSet<Arc<str>> = others.map(|(name, _)| name.clone()).collect();
-            if !all.is_empty() {
-                all.insert(workspace.clone());
-                self.shared.insert(key.clone(), all);
-            }
-        } else if let Some(all) = self.shared.get_mut(key) {
-            all.remove(workspace);
-            if all.len() < 2 {
-                self.shared.remove(key);
+            holders.push(workspace.clone());
+        } else {
+            holders.retain(|name| name != workspace);
+            if holders.is_empty() {
+                self.holders.remove(key);
+                return;
             }
         }
-        // Placements of others that have the same may win now, or not.
-        for other in self.shared.get(key).into_iter().flatten().filter(|name| *name != workspace) {
-            if let Some(home) = self.workspaces.get(other) {
-                self.changes.placements.extend(home.placements.iter().cloned());
-            }
+        for other in holders.iter().filter(|name| *name != workspace) {
+            let Some(home) = self.workspaces.get(other) else { continue };
+            let takes = |id: &&Id| self.placements.get(id).is_some_and(|p| home.objects.takes(p, key).is_some());
+            self.changes.placements.extend(home.placements.iter().filter(takes).cloned());
         }
     }
 
@@ -437,7 +429,6 @@ impl Engine {
     }
 
     fn edges_of(&mut self, id: &Id) {
-        let edges = self.schedule.destinations(id).into_iter().map(|destination| destination.target);
-        self.changes.edges.extend(edges);
+        self.changes.edges.extend(self.schedule.routes(id).map(|(edge, _)| edge.clone()));
     }
 }

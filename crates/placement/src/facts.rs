@@ -2,12 +2,10 @@
 //!
 //! What cannot be understood selects nothing: an object that validation let through in another time must not send things about.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use api::selector::LabelSelector;
 use serde_json::{Value, json};
-
-use crate::Parameters;
 
 pub const PLACEMENTS: &str = "edge.kcp.io/edgeplacements";
 pub const SLICES: &str = "edge.kcp.io/singleplacementslices";
@@ -18,7 +16,27 @@ pub const TARGETS: &str = "workload.kcp.io/synctargets";
 /// Stands for everything, wherever names are listed.
 const ALL: &str = "*";
 
-pub type Labels = BTreeMap<String, String>;
+/// Labels or annotations. There are as many of them as there are edges, so they are packed, and shared by whoever has a use for them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Labels(Option<Arc<[(Box<str>, Box<str>)]>>);
+
+impl Labels {
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let all = self.0.as_deref()?;
+        let at = all.binary_search_by(|(name, _)| (**name).cmp(key)).ok()?;
+        all.get(at).map(|(_, value)| &**value)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.as_deref().unwrap_or_default().iter().map(|(name, value)| (&**name, &**value))
+    }
+}
+
+/// Selectors of which one has to match, shared likewise.
+pub type Selectors = Arc<[LabelSelector]>;
+
+/// What kubectl remembers of an object stands for nothing.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// An EdgePlacement.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -26,7 +44,7 @@ pub struct Placement {
     pub uid: Box<str>,
     /// When it was made, as text that sorts. The older of two wins.
     pub created: Box<str>,
-    pub locations: Vec<LabelSelector>,
+    pub locations: Selectors,
     pub namespaces: Option<LabelSelector>,
     pub others: Vec<Others>,
     pub upsync: Vec<Value>,
@@ -107,9 +125,10 @@ impl Placement {
 /// A Location.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Location {
-    pub parameters: Parameters,
+    pub labels: Labels,
+    pub annotations: Labels,
     /// Which SyncTargets of its workspace it stands for.
-    pub instances: Option<LabelSelector>,
+    pub instances: Selectors,
 }
 
 impl Location {
@@ -118,9 +137,15 @@ impl Location {
         let resource = text(&spec["resource"]["resource"]);
         let instances = spec.get("instanceSelector").filter(|one| one.is_object()).map(selector);
         Some(Self {
-            parameters: Parameters { labels: map(&metadata["labels"]), annotations: map(&metadata["annotations"]) },
-            instances: instances.filter(|_| matches!(resource, "" | "synctargets")),
+            labels: map(&metadata["labels"]),
+            annotations: map(&metadata["annotations"]),
+            instances: instances.filter(|_| matches!(resource, "" | "synctargets")).into_iter().collect(),
         })
+    }
+
+    /// What a parameter is on it.
+    pub fn parameter(&self, key: &str) -> Option<&str> {
+        self.labels.get(key).or_else(|| self.annotations.get(key))
     }
 }
 
@@ -181,8 +206,11 @@ fn upsync(value: &Value) -> Value {
 }
 
 pub fn map(value: &Value) -> Labels {
-    let pairs = value.as_object().into_iter().flatten();
-    pairs.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+    let pairs = value.as_object().into_iter().flatten().filter(|(key, _)| *key != LAST_APPLIED);
+    let mut pairs: Vec<(Box<str>, Box<str>)> =
+        pairs.filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into()))).collect();
+    pairs.sort();
+    Labels((!pairs.is_empty()).then(|| pairs.into()))
 }
 
 #[cfg(test)]
@@ -190,7 +218,11 @@ mod tests {
     use super::*;
 
     fn labels(pairs: &[(&str, &str)]) -> Labels {
-        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        map(&pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), json!(value)))
+            .collect::<serde_json::Map<_, _>>()
+            .into())
     }
 
     #[test]
@@ -233,8 +265,8 @@ mod tests {
         assert!(read.locations[0].matches_nothing() && !read.takes_namespace(&labels(&[])));
         let empty = json!({"metadata": {}, "spec": {"namespaceSelector": {}}});
         assert!(Placement::read(&empty).unwrap().takes_namespace(&labels(&[])), "an empty selector selects all");
-        assert_eq!(Location::read(&json!({"metadata": {}})).unwrap().instances, None);
+        assert!(Location::read(&json!({"metadata": {}})).unwrap().instances.is_empty());
         let other = json!({"metadata": {}, "spec": {"resource": {"resource": "clusters"}, "instanceSelector": {}}});
-        assert_eq!(Location::read(&other).unwrap().instances, None, "only SyncTargets are known here");
+        assert!(Location::read(&other).unwrap().instances.is_empty(), "only SyncTargets are known here");
     }
 }

@@ -8,17 +8,19 @@ use std::{
 
 use api::selector::{LabelSelector, Operator, Requirement};
 
-use crate::facts::{Labels, matches};
+use crate::facts::{Labels, Selectors, matches};
 
 /// `A` has selectors, one of which has to match; `B` has labels.
 #[derive(Debug)]
 pub struct Join<A, B> {
-    selectors: HashMap<A, Vec<LabelSelector>>,
+    selectors: HashMap<A, Selectors>,
     labels: HashMap<B, Labels>,
     /// Who has a label, with a value or with any.
     posted: HashMap<Anchor, BTreeSet<B>>,
     /// Who looks for it.
     anchored: HashMap<Anchor, BTreeSet<A>>,
+    #[cfg(test)]
+    pub looked: std::cell::Cell<usize>,
 }
 
 /// What one must have to be matched: the first part of a selector that says so.
@@ -31,12 +33,19 @@ enum Anchor {
 
 impl<A, B> Default for Join<A, B> {
     fn default() -> Self {
-        Self { selectors: HashMap::new(), labels: HashMap::new(), posted: HashMap::new(), anchored: HashMap::new() }
+        Self {
+            selectors: HashMap::new(),
+            labels: HashMap::new(),
+            posted: HashMap::new(),
+            anchored: HashMap::new(),
+            #[cfg(test)]
+            looked: std::cell::Cell::default(),
+        }
     }
 }
 
 impl<A: Clone + Ord + Hash, B: Clone + Ord + Hash> Join<A, B> {
-    pub fn set_selectors(&mut self, a: &A, selectors: Option<&[LabelSelector]>) {
+    pub fn set_selectors(&mut self, a: &A, selectors: Option<&Selectors>) {
         if let Some(before) = self.selectors.remove(a) {
             for anchor in before.iter().flat_map(anchors) {
                 take(&mut self.anchored, &anchor, a);
@@ -46,7 +55,7 @@ impl<A: Clone + Ord + Hash, B: Clone + Ord + Hash> Join<A, B> {
             for anchor in selectors.iter().flat_map(anchors) {
                 self.anchored.entry(anchor).or_default().insert(a.clone());
             }
-            self.selectors.insert(a.clone(), selectors.to_vec());
+            self.selectors.insert(a.clone(), selectors.clone());
         }
     }
 
@@ -67,7 +76,7 @@ impl<A: Clone + Ord + Hash, B: Clone + Ord + Hash> Join<A, B> {
     /// Those whom `a` selects.
     pub fn selected_by(&self, a: &A) -> BTreeSet<B> {
         let mut found = BTreeSet::new();
-        for selector in self.selectors.get(a).into_iter().flatten() {
+        for selector in self.selectors.get(a).into_iter().flat_map(|all| all.iter()) {
             // The requirement that the fewest can meet decides who is looked at.
             let lists = |anchors: Vec<Anchor>| -> Vec<&BTreeSet<B>> {
                 anchors.iter().filter_map(|anchor| self.posted.get(anchor)).collect()
@@ -75,7 +84,11 @@ impl<A: Clone + Ord + Hash, B: Clone + Ord + Hash> Join<A, B> {
             let fewest = options(selector).into_iter().map(lists);
             let fewest = fewest.min_by_key(|lists| lists.iter().map(|list| list.len()).sum::<usize>());
             let looked_at = fewest.into_iter().flatten().flatten();
-            found.extend(looked_at.filter(|b| self.labels.get(b).is_some_and(|l| matches(selector, l))).cloned());
+            let is_selected = |b: &&B| {
+                self.look();
+                self.labels.get(b).is_some_and(|labels| matches(selector, labels))
+            };
+            found.extend(looked_at.filter(is_selected).cloned());
         }
         found
     }
@@ -84,8 +97,17 @@ impl<A: Clone + Ord + Hash, B: Clone + Ord + Hash> Join<A, B> {
     pub fn selecting(&self, b: &B) -> BTreeSet<A> {
         let Some(labels) = self.labels.get(b) else { return BTreeSet::new() };
         let looked_at = posts(labels).filter_map(|anchor| self.anchored.get(&anchor)).flatten();
-        let selects = |a: &&A| self.selectors.get(a).is_some_and(|all| all.iter().any(|one| matches(one, labels)));
+        let selects = |a: &&A| {
+            self.look();
+            self.selectors.get(a).is_some_and(|all| all.iter().any(|one| matches(one, labels)))
+        };
         looked_at.filter(selects).cloned().collect()
+    }
+
+    /// Somebody was held against a selector: the work that there is.
+    fn look(&self) {
+        #[cfg(test)]
+        self.looked.set(self.looked.get() + 1);
     }
 
     pub fn is_empty(&self) -> bool {
@@ -104,9 +126,7 @@ fn take<T: Ord>(index: &mut HashMap<Anchor, BTreeSet<T>>, anchor: &Anchor, what:
 
 /// Under which anchors labels are found.
 fn posts(labels: &Labels) -> impl Iterator<Item = Anchor> {
-    let both = |(key, value): (&String, &String)| {
-        [Anchor::Key(key.as_str().into()), Anchor::Pair(key.as_str().into(), value.as_str().into())]
-    };
+    let both = |(key, value): (&str, &str)| [Anchor::Key(key.into()), Anchor::Pair(key.into(), value.into())];
     labels.iter().flat_map(both).chain([Anchor::Anything])
 }
 
@@ -162,18 +182,25 @@ mod tests {
     }
 
     fn labels() -> impl Strategy<Value = Labels> {
-        proptest::collection::btree_map(0u8..3, 0u8..3, 0..3)
-            .prop_map(|all| all.into_iter().map(|(k, v)| (format!("k{k}"), format!("v{v}"))).collect())
+        proptest::collection::btree_map(0u8..3, 0u8..3, 0..3).prop_map(|all| {
+            crate::facts::map(
+                &all.into_iter()
+                    .map(|(k, v)| (format!("k{k}"), format!("v{v}").into()))
+                    .collect::<serde_json::Map<_, _>>()
+                    .into(),
+            )
+        })
     }
 
     #[derive(Clone, Debug)]
     enum Edit {
-        Selectors(u8, Option<Vec<LabelSelector>>),
+        Selectors(u8, Option<Selectors>),
         Labels(u8, Option<Labels>),
     }
 
     fn edit() -> impl Strategy<Value = Edit> {
-        let selectors = proptest::option::weighted(0.8, proptest::collection::vec(selector(), 0..3));
+        let selectors =
+            proptest::option::weighted(0.8, proptest::collection::vec(selector(), 0..3).prop_map(Selectors::from));
         prop_oneof![
             (0u8..5, selectors).prop_map(|(a, s)| Edit::Selectors(a, s)),
             (0u8..6, proptest::option::weighted(0.8, labels())).prop_map(|(b, l)| Edit::Labels(b, l)),
@@ -188,7 +215,7 @@ mod tests {
             for edit in edits {
                 match edit {
                     Edit::Selectors(a, selectors) => {
-                        join.set_selectors(&a, selectors.as_deref());
+                        join.set_selectors(&a, selectors.as_ref());
                         match selectors {
                             Some(selectors) => drop(left.insert(a, selectors)),
                             None => drop(left.remove(&a)),

@@ -14,7 +14,7 @@ use crate::{
     config::CONFIG,
     customize::{self, Customizer},
     engine::{Content, Engine, Saved},
-    facts::{Instance, Location, Placement, map, matches},
+    facts::{Instance, Labels, Location, Placement, map, matches},
     projection,
     schedule::{Schedule, is_offered},
 };
@@ -112,8 +112,8 @@ impl World {
                 }
                 for (l, location) in &self.locations {
                     let is_inventory = HOMES.iter().any(|(name, yes)| *name == &*l.workspace && *yes);
-                    let chosen = placement.locations.iter().any(|s| matches(s, &location.parameters.labels));
-                    let stands_for = location.instances.as_ref().is_some_and(|s| matches(s, &instance.labels));
+                    let chosen = placement.locations.iter().any(|s| matches(s, &location.labels));
+                    let stands_for = location.instances.iter().any(|s| matches(s, &instance.labels));
                     if l.workspace == t.workspace
                         && chosen
                         && stands_for
@@ -194,7 +194,11 @@ impl World {
         }
         for (id, placement) in &self.placements {
             if let Some(location) = self.reach.get(&(id.clone(), edge.clone())) {
-                all.push((id, placement, self.locations[location].parameters.clone()));
+                let location = &self.locations[location];
+                let all_of = |labels: &Labels| labels.iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+                let parameters =
+                    Parameters { labels: all_of(&location.labels), annotations: all_of(&location.annotations) };
+                all.push((id, placement, parameters));
             }
         }
         all.sort_by(|(a, one, _), (b, other, _)| (&one.created, a).cmp(&(&other.created, b)));
@@ -492,7 +496,7 @@ proptest! {
             }
             for (location, _) in &world.locations {
                 let stands_for = |(t, i): &(&Id, &Instance)| t.workspace == location.workspace
-                    && world.locations[location].instances.as_ref().is_some_and(|s| matches(s, &i.labels));
+                    && world.locations[location].instances.iter().any(|s| matches(s, &i.labels));
                 let want = world.targets.iter().filter(stands_for).count();
                 prop_assert_eq!(schedule.instances(location).0, want);
             }

@@ -1,11 +1,16 @@
 //! Small numbers for long names, as long as they are in use.
 
-use std::{collections::HashMap, sync::LazyLock};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, LazyLock},
+};
 
 use crate::Id;
 
 #[derive(Default)]
 pub struct Names {
+    /// Many names have the same workspace.
+    workspaces: HashSet<Arc<str>>,
     numbers: HashMap<Id, u32>,
     names: Vec<Option<Id>>,
     free: Vec<u32>,
@@ -23,12 +28,15 @@ impl Names {
         if let Some(number) = self.find(id) {
             return number;
         }
+        let workspace = self.workspaces.get(&id.workspace).cloned().unwrap_or_else(|| id.workspace.clone());
+        self.workspaces.insert(workspace.clone());
+        let id = Id { workspace, name: id.name.clone() };
         let number = self.free.pop().unwrap_or(self.names.len() as u32);
         match self.names.get_mut(number as usize) {
             Some(place) => *place = Some(id.clone()),
             None => self.names.push(Some(id.clone())),
         }
-        self.numbers.insert(id.clone(), number);
+        self.numbers.insert(id, number);
         number
     }
 

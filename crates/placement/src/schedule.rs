@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     Id,
-    facts::{Instance, Location, Placement},
+    facts::{Instance, Location, Placement, Selectors},
     join::Join,
     names::Names,
 };
@@ -58,7 +58,7 @@ pub struct Schedule {
 struct Wanted {
     /// The same object, not only the same name.
     uid: Box<str>,
-    selectors: Vec<api::selector::LabelSelector>,
+    selectors: Selectors,
     /// SyncTargets and the Location by which each is reached.
     destinations: BTreeMap<u32, u32>,
 }
@@ -101,7 +101,7 @@ impl Schedule {
             self.wanted.remove(&p);
         }
         let uid = placement.uid.clone();
-        let new = Wanted { uid, selectors: Vec::new(), destinations: BTreeMap::new() };
+        let new = Wanted { uid, selectors: Selectors::default(), destinations: BTreeMap::new() };
         let wanted = self.wanted.entry(p).or_insert(new);
         if wanted.selectors == placement.locations {
             return;
@@ -135,10 +135,9 @@ impl Schedule {
         }
         let join = self.by_instance.entry(id.workspace.clone()).or_default();
         let mut affected = join.selected_by(&l);
-        let instances = location.as_ref().and_then(|location| location.instances.as_ref()).map(std::slice::from_ref);
-        join.set_selectors(&l, instances);
+        join.set_selectors(&l, location.as_ref().map(|location| &location.instances));
         affected.extend(join.selected_by(&l));
-        self.by_label.set_labels(&l, location.as_ref().map(|location| &location.parameters.labels));
+        self.by_label.set_labels(&l, location.as_ref().map(|location| &location.labels));
         match location {
             Some(location) => drop(self.offers.insert(l, Arc::new(location))),
             None => drop(self.offers.remove(&l)),
@@ -242,6 +241,13 @@ impl Schedule {
             .collect();
         all.sort();
         all
+    }
+
+    /// The same as names, in no order: SyncTargets, and the Location by which each is reached.
+    pub fn routes(&self, placement: &Id) -> impl Iterator<Item = (&Id, &Id)> {
+        let routes = self.placements.find(placement).and_then(|p| self.wanted.get(&p));
+        let name = |(t, l): (&u32, &u32)| (self.targets.get(*t), self.locations.get(*l));
+        routes.into_iter().flat_map(|wanted| &wanted.destinations).map(name)
     }
 
     /// The one destination of a placement that is this edge, if it is one.
@@ -403,5 +409,55 @@ impl Schedule {
         if let Some(Reached { by, closed: Some(closed), .. }) = self.instances.get_mut(&t) {
             closed.retain(|p| by.contains_key(p));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::map;
+    use serde_json::json;
+
+    #[test]
+    fn an_edit_costs_what_it_affects() {
+        let mut schedule = Schedule::default();
+        let (regions, sites, placements) = (100, 5_000, 500);
+        for n in 0..placements {
+            let selector = json!({"matchLabels": {"env": "prod", "region": format!("r{}", n % regions)}});
+            let value = json!({"metadata": {"uid": "u"}, "spec": {"locationSelectors": [selector]}});
+            schedule.set_placement(&Id::new("root:a", &format!("p{n}")), Placement::read(&value).as_ref());
+        }
+        let site = |schedule: &mut Schedule, n: usize, region: usize| {
+            let labels = json!({"env": "prod", "region": format!("r{region}")});
+            let value = json!({"metadata": {"labels": labels}, "spec": {"instanceSelector": {"matchLabels": {"id": n.to_string()}}}});
+            schedule.set_location(&Id::new("root", &format!("s{n}")), Location::read(&value));
+        };
+        for n in 0..sites {
+            let labels = map(&json!({"id": n.to_string()}));
+            let instance = Instance { uid: n.to_string().into(), labels, ready: true, ..Instance::default() };
+            schedule.set_target(&Id::new("root", &format!("s{n}")), Some(instance));
+            site(&mut schedule, n, n % regions);
+        }
+        assert_eq!(schedule.destinations(&Id::new("root:a", "p7")).len(), sites / regions);
+        schedule.take_moves();
+        let looked = |schedule: &Schedule| {
+            let of_instances: usize = schedule.by_instance.values().map(|join| join.looked.replace(0)).sum();
+            of_instances + schedule.by_label.looked.replace(0)
+        };
+        looked(&schedule);
+        site(&mut schedule, 7, 8);
+        let moves = schedule.take_moves();
+        assert_eq!(moves.placements.len(), 2 * placements / regions, "five go, five come");
+        let (edges, cost) = (moves.edges.len(), looked(&schedule));
+        assert!(edges == 1 && cost < 2_000, "{cost} were looked at to move one edge");
+        let id = Id::new("root:a", "p7");
+        let selector = json!({"matchLabels": {"env": "prod", "region": "r9"}});
+        let value = json!({"metadata": {"uid": "u"}, "spec": {"locationSelectors": [selector]}});
+        schedule.set_placement(&id, Placement::read(&value).as_ref());
+        let (moved, cost) = (schedule.take_moves().edges.len(), looked(&schedule));
+        assert!(
+            moved == 2 * sites / regions - 1 && cost < 300,
+            "{cost} were looked at to move one placement to {moved} edges"
+        );
     }
 }

@@ -128,7 +128,7 @@ impl Workspace {
     }
 
     fn entry(&self, of: &ObjectKey<'_>, value: Value, revision: u64) -> Option<Entry> {
-        let labels = if of.namespace.is_empty() { map(&value["metadata"]["labels"]) } else { Labels::new() };
+        let labels = if of.namespace.is_empty() { map(&value["metadata"]["labels"]) } else { Labels::default() };
         let value = projection::project_value(of, value, &self.name)?;
         let version = value["apiVersion"].as_str().unwrap_or_default().rsplit('/').next().unwrap_or_default().into();
         let asks = customize::customizer_of(&value);
@@ -274,7 +274,7 @@ impl Workspace {
     fn takes_inside(&self, placement: &Placement, namespace: &str) -> bool {
         match self.namespaces.get(namespace) {
             Some(labels) => placement.takes_namespace(labels),
-            None => placement.takes_namespace(&Labels::new()),
+            None => placement.takes_namespace(&Labels::default()),
         }
     }
 
@@ -326,6 +326,10 @@ impl Workspace {
     /// Objects that edges get in different forms.
     pub fn tailored(&self) -> &BTreeSet<Key> {
         &self.tailored
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.entries.keys()
     }
 
     pub fn has(&self, key: &str) -> bool {

@@ -14,28 +14,35 @@ use crate::{
     workspace::{Item, Take},
 };
 
+/// So many edges of a placement are asked for what is wrong there.
+const LOOKED_AT: usize = 10_000;
+
 impl Engine {
     /// The class of an edge. An edge that nothing reaches is of the class that is empty.
     pub fn class_of(&self, edge: &Id) -> Class {
         let Some(instance) = self.schedule.instance(edge) else { return Class::from([]) };
-        let member = |(placement, location): (&Id, &Id)| {
-            let revision = self.assigned.get(placement).map_or(0, |assign| assign(&instance.uid));
-            let saved = self.saved.get(placement).and_then(|all| all.get(&revision)).filter(|_| revision != 0);
-            // One that was not saved cannot be had; what is declared now can.
-            let revision = if saved.is_some() { revision } else { 0 };
-            let used = saved.map_or_else(|| self.used.get(placement), |saved| Some(&saved.parameters));
-            let location = self.schedule.location(location);
-            let value = |key: &String| Some((key.clone(), location?.parameters.get(key)?.to_owned()));
-            let labels = used.into_iter().flatten().filter_map(value).collect();
-            let parameters = Parameters { labels, annotations: BTreeMap::new() };
-            Member { placement: placement.clone(), revision, parameters }
-        };
-        let mut members: Vec<Member> = self.schedule.reaching(edge).into_iter().map(member).collect();
+        let reaching = self.schedule.reaching(edge).into_iter();
+        let mut members: Vec<Member> =
+            reaching.map(|(placement, location)| self.member(placement, location, &instance.uid)).collect();
         if let Some(workspace) = &instance.workspace {
             members.push(Member { placement: plain(workspace), revision: 0, parameters: Parameters::default() });
         }
         members.sort();
         members.into()
+    }
+
+    /// What a placement is to an edge that it reaches by this Location.
+    fn member(&self, placement: &Id, location: &Id, uid: &str) -> Member {
+        let revision = self.assigned.get(placement).map_or(0, |assign| assign(uid));
+        let saved = self.saved.get(placement).and_then(|all| all.get(&revision)).filter(|_| revision != 0);
+        // One that was not saved cannot be had; what is declared now can.
+        let revision = if saved.is_some() { revision } else { 0 };
+        let used = saved.map_or_else(|| self.used.get(placement), |saved| Some(&saved.parameters));
+        let location = self.schedule.location(location);
+        let value = |key: &String| Some((key.clone(), location?.parameter(key)?.to_owned()));
+        let labels = used.into_iter().flatten().filter_map(value).collect();
+        let parameters = Parameters { labels, annotations: BTreeMap::new() };
+        Member { placement: placement.clone(), revision, parameters }
     }
 
     /// Everything that the edges of a class shall hold.
@@ -110,18 +117,22 @@ impl Engine {
             return Vec::new();
         }
         let (mut faults, mut seen) = (Vec::new(), BTreeSet::new());
-        for destination in self.schedule.destinations(placement) {
-            let class = self.class_of(&destination.target);
-            let Some(member) = class.iter().find(|member| member.placement == *placement) else { continue };
-            if seen.len() >= most || !seen.insert(member.clone()) {
+        for (target, location) in self.schedule.routes(placement).take(LOOKED_AT) {
+            let uid = self.schedule.instance(target).map_or("", |instance| &instance.uid);
+            let member = self.member(placement, location, uid);
+            if seen.len() >= most {
+                break;
+            }
+            if !seen.insert(member.clone()) {
                 continue;
             }
             for (key, item) in &tailored {
-                if let Content::Held(fault) = self.make(member, key, item.clone()) {
-                    faults.push(Fault { location: Some(destination.location.clone()), ..fault });
+                if let Content::Held(fault) = self.make(&member, key, item.clone()) {
+                    faults.push(Fault { location: Some(location.clone()), ..fault });
                 }
             }
         }
+        faults.sort();
         faults
     }
 
@@ -130,16 +141,13 @@ impl Engine {
         let Some(home) = self.workspaces.get(&placement.workspace) else { return Vec::new() };
         let Some(found) = self.placements.get(placement) else { return Vec::new() };
         let mut conflicts = BTreeSet::new();
-        for (key, workspaces) in &self.shared {
-            if !workspaces.contains(&placement.workspace) || home.objects.takes(found, key) != Some(Take::Whole) {
-                continue;
-            }
-            let others = workspaces.iter().filter(|name| **name != placement.workspace);
-            for other in others.filter_map(|name| self.workspaces.get(name)) {
+        for (key, _) in home.objects.taken(found).into_iter().filter(|(_, take)| *take == Take::Whole) {
+            let holders = self.holders.get(&key).into_iter().flatten().filter(|name| **name != placement.workspace);
+            for other in holders.filter_map(|name| self.workspaces.get(name)) {
                 for rival in &other.placements {
                     let Some(theirs) = self.placements.get(rival) else { continue };
                     if (&theirs.created, rival) < (&found.created, placement)
-                        && other.objects.takes(theirs, key) == Some(Take::Whole)
+                        && other.objects.takes(theirs, &key) == Some(Take::Whole)
                         && self.meet(rival, placement)
                     {
                         conflicts.insert(Conflict { object: key.clone(), winner: rival.clone() });
