@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use http::Method;
-use link::transport::{Connection, Dial, Identity, Line, Proxy};
+use link::transport::{Dial, Identity, Line, Proxy};
 use link::{
     EdgeInput as Input, EdgeOutput as Output, EdgeStatus, HashTree, Holding, Key, Position, Report, Tree, Version,
 };
@@ -255,7 +255,7 @@ impl Holding for Disk {
 async fn edge(fleet: Arc<Fleet>, dial: Dial, seed: u64, wait: Duration, mut storm: watch::Receiver<u64>) {
     let begun = Instant::now();
     let mut machine = link::Edge::new(0, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let (mut disk, mut link): (Disk, Option<(Connection, Line)>) = Default::default();
+    let (mut disk, mut link): (Disk, Option<Line>) = Default::default();
     let (mut online, mut has_it) = (false, false);
     tokio::time::sleep(wait).await;
     let mut ticks = tokio::time::interval(Duration::from_millis(500));
@@ -264,12 +264,10 @@ async fn edge(fleet: Arc<Fleet>, dial: Dial, seed: u64, wait: Duration, mut stor
         let mut inputs = vec![tokio::select! {
             _ = ticks.tick() => Input::Tick,
             _ = storm.changed(), if link.is_some() => {
-                if let Some((connection, _)) = link.take() {
-                    connection.close();
-                }
+                link = None;
                 Input::Disconnected
             }
-            message = async { match &mut link { Some((_, line)) => line.next().await, None => std::future::pending().await } } => {
+            message = async { match &mut link { Some(line) => line.next().await, None => std::future::pending().await } } => {
                 match message {
                     Some(Ok(message)) => Input::Received(message),
                     _ => {
@@ -284,7 +282,7 @@ async fn edge(fleet: Arc<Fleet>, dial: Dial, seed: u64, wait: Duration, mut stor
                 match output {
                     Output::Dial => {
                         fleet.dials.fetch_add(1, Relaxed);
-                        inputs.push(match open(&dial).await {
+                        inputs.push(match dial.session().await {
                             Ok(opened) => {
                                 link = Some(opened);
                                 Input::Connected
@@ -293,7 +291,7 @@ async fn edge(fleet: Arc<Fleet>, dial: Dial, seed: u64, wait: Duration, mut stor
                         });
                     }
                     Output::Send(message) => {
-                        if let Some((_, line)) = &link {
+                        if let Some(line) = &link {
                             let _ = line.send(message).await;
                         }
                     }
@@ -309,9 +307,8 @@ async fn edge(fleet: Arc<Fleet>, dial: Dial, seed: u64, wait: Duration, mut stor
                         inputs.push(Input::Applied { ticket });
                     }
                     Output::Disconnect => {
-                        if let Some((connection, line)) = link.take() {
+                        if let Some(line) = link.take() {
                             fleet.bytes.fetch_add(line.traffic().1, Relaxed);
-                            connection.close();
                         }
                     }
                     Output::Status(status) => {
@@ -338,10 +335,4 @@ impl Fleet {
             .as_ref()
             .is_some_and(|(wanted, payload)| key == wanted && memchr::memmem::find(content, payload).is_some())
     }
-}
-
-async fn open(dial: &Dial) -> std::result::Result<(Connection, Line), link::transport::Error> {
-    let connection = Connection::open(dial).await?;
-    let line = connection.session().await?;
-    Ok((connection, line))
 }

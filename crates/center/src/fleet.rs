@@ -11,7 +11,7 @@ use std::{
 use api::status::{Result, Status};
 use link::{CloseReason, Message, Millis, admission::Admission};
 use server::{
-    Mount, Server,
+    Mount, Protocol, Server,
     cache::{self, Change, ChangeKind},
     clock,
     identity::User,
@@ -20,6 +20,7 @@ use store::Store;
 use types::EdgeId;
 
 use crate::{
+    door,
     edges::{Edge, Edges, Order},
     forward,
     history::{History, Opened},
@@ -108,7 +109,6 @@ impl Fleet {
     pub fn mounts(self: &Arc<Self>) -> Vec<Arc<dyn Mount>> {
         let fleet = || self.clone();
         vec![
-            Arc::new(session::Sessions(fleet())),
             Arc::new(forward::Forwards(fleet())),
             Arc::new(view::View(fleet())),
             Arc::new(join::Joining),
@@ -116,6 +116,11 @@ impl Fleet {
             Arc::new(tunnel::Ends(fleet())),
             Arc::new(tunnel::Mailboxes(fleet())),
         ]
+    }
+
+    /// For [`server::Options::protocols`].
+    pub fn protocols(self: &Arc<Self>) -> Vec<Arc<dyn Protocol>> {
+        vec![Arc::new(door::Sessions(self.clone()))]
     }
 
     /// For [`server::Options::observers`].

@@ -8,15 +8,13 @@ use std::{
     time::Duration,
 };
 
-use api::status::{Result, Status as Refusal};
 use futures::future::BoxFuture;
-use http::Response;
 use link::{
     CenterInput as Input, CenterOutput as Output, CenterStatus as Status, CloseReason, Message, Position, Report,
     Session,
-    transport::{self, Gone, Line, LineSender, paths},
+    transport::{Gone, Line, LineSender},
 };
-use server::{Mount, Mounted, Server, body::Body, clock};
+use server::{Server, clock};
 use types::names;
 
 use crate::{
@@ -36,32 +34,6 @@ const WAITING: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// An edge that comes back within this time was not away.
 const GRACE: Duration = Duration::from_secs(1);
-
-pub struct Sessions(pub Arc<Fleet>);
-
-impl Mount for Sessions {
-    fn takes(&self, _cluster: &str, path: &str) -> bool {
-        path == paths::SESSION
-    }
-
-    fn serve(&self, server: Arc<Server>, asked: Mounted) -> BoxFuture<'static, Result<Response<Body>>> {
-        let fleet = self.0.clone();
-        Box::pin(async move {
-            if fleet.history().is_none() {
-                return Err(Refusal::unavailable("the center is starting").retry_after(1));
-            }
-            let edge = fleet.known(&asked.user)?;
-            let response = match transport::accept(asked.request) {
-                Ok((response, line)) => {
-                    tokio::spawn(run(fleet, server, edge, asked.user.uid, line));
-                    response
-                }
-                Err(refusal) => refusal,
-            };
-            Ok(response.map(Body::Other))
-        })
-    }
-}
 
 /// From the first message to the last. `credential` is what the edge's certificate says.
 pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, credential: String, line: Line) {

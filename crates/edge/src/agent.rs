@@ -19,9 +19,14 @@ use crate::{
     writer,
 };
 
-/// Opens a connection to the center and a session on it, with whatever certificate the edge has at that time.
+/// Opens a session with the center, and a way for calls beside it, with whatever certificate the edge has at that time.
 pub trait Dialer: Send + Sync + 'static {
     fn open(&self) -> BoxFuture<'static, Result<(Connection, Line), Error>>;
+
+    /// What a refusal means, if more is known of it here than the center says.
+    fn explain(&self, error: Error) -> Error {
+        error
+    }
 
     /// For people.
     fn center(&self) -> String;

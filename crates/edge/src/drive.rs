@@ -191,15 +191,20 @@ impl<'a> Driver<'a> {
                 self.feed(Input::Connected);
             }
             Err(error) => {
-                let text = error.to_string();
-                if text == self.trouble {
-                    tracing::debug!(error = text, "no link");
-                } else {
-                    tracing::info!(center = self.dialer.center(), error = text, "no link; trying again");
-                    self.trouble = text;
-                }
+                self.complain(&error);
                 self.feed(Input::Disconnected);
             }
+        }
+    }
+
+    /// Says what is the matter, once.
+    fn complain(&mut self, error: &Error) {
+        let text = error.to_string();
+        if text == self.trouble {
+            tracing::debug!(error = text, "no link");
+        } else {
+            tracing::info!(center = self.dialer.center(), error = text, "no link; trying again");
+            self.trouble = text;
         }
     }
 
@@ -236,8 +241,7 @@ impl<'a> Driver<'a> {
             }
             Some(Ok(message)) => self.feed(Input::Received(message)),
             Some(Err(error)) => {
-                self.trouble = error.to_string();
-                tracing::info!(%error, "the link is lost");
+                self.complain(&self.dialer.explain(error));
                 self.disconnect();
                 self.feed(Input::Disconnected);
             }

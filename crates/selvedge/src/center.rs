@@ -32,8 +32,12 @@ pub fn run(config: &Config) -> Result<()> {
 pub async fn start(config: &Config) -> Result<server::Running> {
     let store = sealed(config, open(config).await?).await?;
     let fleet = ::center::Fleet::open(Arc::new(store.clone()), config.store == StoreKind::Etcd).await?;
-    let options =
-        server::Options { mounts: fleet.mounts(), observers: vec![fleet.observer()], ..options(config, &store)? };
+    let options = server::Options {
+        mounts: fleet.mounts(),
+        protocols: fleet.protocols(),
+        observers: vec![fleet.observer()],
+        ..options(config, &store)?
+    };
     let running = server::start(options).await?;
     fleet.start(&running.server).await?;
     tokio::spawn(store.follow_key_file());

@@ -53,7 +53,7 @@ pub use dispatch::Also;
 pub use exports::offer;
 pub use limits::Limits;
 pub use listen::{Running, start};
-pub use mount::{Mount, Mounted};
+pub use mount::{Mount, Mounted, Protocol};
 pub use request::Query;
 
 /// What a server is started with.
@@ -73,6 +73,8 @@ pub struct Options {
     pub audit: Option<audit::Options>,
     /// What else is served on the port.
     pub mounts: Vec<Arc<dyn Mount>>,
+    /// What else than HTTP is spoken there.
+    pub protocols: Vec<Arc<dyn Protocol>>,
     /// Who else sees every change of an object.
     pub observers: Vec<cache::Observer>,
     /// Serves the kinds of placement, as a center does. An edge has no use for them.
@@ -95,6 +97,7 @@ impl Options {
             plugins: Plugins::default(),
             audit: None,
             mounts: Vec::new(),
+            protocols: Vec::new(),
             observers: Vec::new(),
             provides: true,
             owner: None,
@@ -123,6 +126,7 @@ pub struct Server {
     pub address: SocketAddr,
     pub limits: limits::Limits,
     mounts: Vec<Arc<dyn Mount>>,
+    protocols: Vec<Arc<dyn Protocol>>,
     owner: Option<Arc<dyn owner::Owner>>,
     shared_store: bool,
 }

@@ -61,7 +61,7 @@ pub async fn start(options: Options) -> Result<Running, Error> {
         Identity::open(&options.data_dir, address, &options.extra_names, &options.identity, options.shared_store)?;
     let kubelets = Kubelets::open(options.identity.kubelet_authority.as_deref())?;
     let audit = options.audit.map(Audit::open).transpose()?;
-    let tls = TlsAcceptor::from(identity.tls()?);
+    let tls = TlsAcceptor::from(identity.tls(options.protocols.iter().map(|protocol| protocol.name()))?);
     let kinds = Arc::new(Kinds::new(options.provides));
     let controllers = Controllers::new();
     let exports = Arc::new(Exports::default());
@@ -101,6 +101,7 @@ pub async fn start(options: Options) -> Result<Running, Error> {
         shutdown,
         address,
         mounts: options.mounts,
+        protocols: options.protocols,
         owner: options.owner,
         shared_store: options.shared_store,
         limits: options.limits,
@@ -194,6 +195,17 @@ async fn serve(
     let Ok(Some(stream)) = shaken else { return };
     let chain = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec).unwrap_or_default();
     let peer = Arc::new(Peer::new(chain));
+    let asked = stream.get_ref().1.alpn_protocol();
+    if let Some(protocol) = server.protocols.iter().find(|protocol| asked == Some(protocol.name())) {
+        let who = server.identity.authenticate(&peer, &http::HeaderMap::new(), crate::request::ROOT, &*server.cache);
+        let speak = protocol.speak(server.clone(), who, stream);
+        // A task of its own: this one has room for all that HTTP needs.
+        tokio::spawn(async move {
+            speak.await;
+            drop(place);
+        });
+        return;
+    }
     let mut shutdown = server.shutdown.clone();
     let service = {
         let server = server.clone();

@@ -1,4 +1,4 @@
-//! What others serve on the API's port: the link's streams, mailboxes. The server authenticates who asks; the rest is theirs.
+//! What others serve on the API's port: the link's sessions and streams, mailboxes. The server authenticates who asks; the rest is theirs.
 
 use std::sync::Arc;
 
@@ -27,6 +27,18 @@ pub trait Mount: Send + Sync + 'static {
 
     /// Answers one. Nothing was authorised yet: [`Server::allow`] does that.
     fn serve(&self, server: Arc<Server>, asked: Mounted) -> BoxFuture<'static, Result<Response<Body>>>;
+}
+
+/// A connection as it came in.
+pub type TlsStream = tokio_rustls::server::TlsStream<tokio::net::TcpStream>;
+
+/// Something else than HTTP that is spoken on the port, by whoever asks for it when TLS is agreed on.
+pub trait Protocol: Send + Sync + 'static {
+    /// Its name in ALPN.
+    fn name(&self) -> &'static [u8];
+
+    /// Speaks it until the connection ends; when the server stops, it has to end. Who is at the other end, or why that is not known.
+    fn speak(&self, server: Arc<Server>, who: Result<User>, stream: TlsStream) -> BoxFuture<'static, ()>;
 }
 
 /// A request that a mount answers.

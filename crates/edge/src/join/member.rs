@@ -100,21 +100,20 @@ fn dial(saved: &Saved, proxy: Proxy) -> Result<Dial, Error> {
 
 impl Dialer for Member {
     fn open(&self) -> BoxFuture<'static, Result<(Connection, Line), transport::Error>> {
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        let (dial, ends) = (state.dial.clone(), state.saved.ends);
-        drop(state);
-        Box::pin(async move {
-            let connection = Connection::open(&dial).await?;
-            match connection.session().await {
-                Ok(line) => Ok((connection, line)),
-                // The center does not say why it knows somebody no more, but we do.
-                Err(transport::Error::Refused { code: Code(401), retry_after, .. }) if now() >= ends => {
-                    let message = Error::Ended { ended: ends, here: now() }.to_string();
-                    Err(transport::Error::Refused { code: Code(401), message, retry_after })
-                }
-                Err(error) => Err(error),
+        let dial = self.state.read().unwrap_or_else(PoisonError::into_inner).dial.clone();
+        Box::pin(async move { Ok((Connection::to(&dial), dial.session().await?)) })
+    }
+
+    /// The center does not say why it knows somebody no more, but we do.
+    fn explain(&self, error: transport::Error) -> transport::Error {
+        let ended = self.saved().ends;
+        match error {
+            transport::Error::Refused { code: Code(401), retry_after, .. } if now() >= ended => {
+                let message = Error::Ended { ended, here: now() }.to_string();
+                transport::Error::Refused { code: Code(401), message, retry_after }
             }
-        })
+            other => other,
+        }
     }
 
     fn center(&self) -> String {

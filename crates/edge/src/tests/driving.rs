@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    convert::Infallible,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
@@ -11,19 +10,13 @@ use std::{
 };
 
 use futures::{FutureExt, future::BoxFuture};
-use http::{Request, Response};
-use hyper::{body::Incoming, service::service_fn};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo},
-    server::conn::auto,
-};
 use link::{
     CenterInput as Input, CenterOutput as Output, Desired, Key, Message, Position, Report, Session, Version,
-    transport::{Connection, Error, Line, ResponseBody, accept},
+    transport::{Connection, Error, Line},
 };
 use serde_json::json;
 use store::MemoryStore;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use super::*;
 use crate::agent::Dialer;
@@ -141,20 +134,10 @@ impl Dialer for Near {
                 return Err(Error::Timeout { address: "center".into(), seconds: 0 });
             }
             let (here, there) = tokio::io::duplex(16 << 10);
-            let (lines, mut sessions) = mpsc::unbounded_channel();
-            tokio::spawn(async move {
-                let service = service_fn(move |request: Request<Incoming>| {
-                    let (response, line) = accept(request).map_err(|_| "no session").unwrap();
-                    let _ = lines.send(line);
-                    async move { Ok::<Response<ResponseBody>, Infallible>(response) }
-                });
-                let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(there), service).await;
-            });
-            let connection = Connection::over(here, "center".into(), "").await?;
-            let line = connection.session().await?;
-            let other = sessions.recv().await.unwrap();
-            tokio::spawn(center.serve(other));
-            Ok((connection, line))
+            tokio::spawn(center.serve(Line::over(there)));
+            let (nowhere, _) = tokio::io::duplex(1);
+            let connection = Connection::over(nowhere, "center".into(), "").await?;
+            Ok((connection, Line::over(here)))
         }
         .boxed()
     }

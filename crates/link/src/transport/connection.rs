@@ -1,24 +1,25 @@
-//! One HTTP/2 connection from an edge to its center, and what is opened on it.
+//! HTTP/2 from an edge to its center, and what is opened on it.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, Uri, header, uri::PathAndQuery};
+use http::{HeaderMap, Request, Response, Uri, header, uri::PathAndQuery};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper::{body::Incoming, client::conn::http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite, BufWriter},
-    sync::watch,
+    sync::{Mutex, watch},
 };
 
 use super::{
-    AnyBody, GRPC,
-    accept::{say_compression, speaks_gzip},
+    AnyBody,
     dial::Dial,
     error::{Code, Error},
-    line::{Line, LineSender},
-    paths,
     pipe::Pipe,
     stream::Stream,
 };
@@ -33,30 +34,42 @@ const PIECES: usize = 1 << 10;
 /// A quiet connection is asked whether it still is one.
 const PING: Duration = Duration::from_secs(30);
 const PING_ANSWER: Duration = Duration::from_secs(20);
+/// A connection that nobody uses stays for so long.
+const IDLE: Duration = Duration::from_secs(60);
 /// A refusal's words are not longer.
 const MAX_REFUSAL: usize = 64 << 10;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// The connection lives while somebody holds it, or something that was opened on it.
+/// A way to the center for calls and streams. A connection is there while something is open on it, and for a while after.
 #[derive(Clone)]
-pub struct Connection {
-    requests: http2::SendRequest<Body>,
-    base: Arc<Base>,
-    ended: watch::Receiver<bool>,
-    end: Arc<watch::Sender<bool>>,
-}
+pub struct Connection(Arc<Shared>);
 
-struct Base {
+struct Shared {
+    /// Where to; nowhere else than where it was made for.
+    dial: Option<Dial>,
     authority: String,
     prefix: String,
+    open: Mutex<Option<Open>>,
+    end: watch::Sender<bool>,
+}
+
+struct Open {
+    requests: http2::SendRequest<Body>,
+    used: Instant,
 }
 
 impl Connection {
+    /// Connects when it is first needed.
+    pub fn to(dial: &Dial) -> Self {
+        Self::new(Some(dial.clone()), dial.address(), dial.prefix(), None)
+    }
+
+    /// Connects now.
     pub async fn open(dial: &Dial) -> Result<Self, Error> {
-        // What begins a connection is written in small pieces, and TLS would seal each by itself.
-        let stream = BufWriter::with_capacity(PIECES, dial.connect().await?);
-        Self::over(stream, dial.address(), dial.prefix()).await
+        let connection = Self::to(dial);
+        connection.requests().await?;
+        Ok(connection)
     }
 
     /// On something that is connected already.
@@ -64,7 +77,22 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let (end, mut told) = watch::channel(false);
+        let connection = Self::new(None, authority, prefix, None);
+        let open = Open { requests: connection.shake_hands(io).await?, used: Instant::now() };
+        *connection.0.open.lock().await = Some(open);
+        Ok(connection)
+    }
+
+    fn new(dial: Option<Dial>, authority: String, prefix: &str, open: Option<Open>) -> Self {
+        let end = watch::channel(false).0;
+        Self(Arc::new(Shared { dial, authority, prefix: prefix.to_owned(), open: Mutex::new(open), end }))
+    }
+
+    async fn shake_hands<S>(&self, io: S) -> Result<http2::SendRequest<Body>, Error>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let mut told = self.0.end.subscribe();
         let mut http = http2::Builder::new(Until(told.clone()));
         http.timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW)
@@ -76,31 +104,34 @@ impl Connection {
             .keep_alive_timeout(PING_ANSWER)
             .keep_alive_while_idle(true);
         let (requests, connection) = http.handshake(TokioIo::new(io)).await.map_err(|e| Error::Lost(e.into()))?;
-        let (has_ended, ended) = watch::channel(false);
         tokio::spawn(async move {
             tokio::select! {
                 _ = connection => {}
                 // Nobody is left to tell it: it ends by itself, with its last stream.
                 Ok(_) = told.wait_for(|end| *end) => {}
             }
-            has_ended.send_replace(true);
         });
-        let base = Arc::new(Base { authority, prefix: prefix.to_owned() });
-        Ok(Self { requests, base, ended, end: Arc::new(end) })
+        Ok(requests)
     }
 
-    /// Opens the session. Answers when the center has taken it.
-    pub async fn session(&self) -> Result<Line, Error> {
-        let pipe = Arc::new(Pipe::default());
-        let mut request = self.post(paths::SESSION, pipe.body(false).boxed_unsync())?;
-        let headers = request.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(GRPC));
-        headers.insert(header::TE, HeaderValue::from_static("trailers"));
-        say_compression(headers);
-        let sender = LineSender::new(pipe, false);
-        let response = taken(self.answer(request).await?).await?;
-        sender.compress(speaks_gzip(response.headers()));
-        Ok(Line::new(sender, any(response.into_body())))
+    /// The connection that there is, or a new one.
+    async fn requests(&self) -> Result<http2::SendRequest<Body>, Error> {
+        let closed = || Error::Lost("the connection was closed".into());
+        if self.is_closed() {
+            return Err(closed());
+        }
+        let mut open = self.0.open.lock().await;
+        if let Some(open) = open.as_mut().filter(|open| !open.requests.is_closed()) {
+            open.used = Instant::now();
+            return Ok(open.requests.clone());
+        }
+        let dial = self.0.dial.as_ref().ok_or_else(closed)?;
+        // What begins a connection is written in small pieces, and TLS would seal each by itself.
+        let stream = BufWriter::with_capacity(PIECES, dial.call().await?);
+        let requests = self.shake_hands(stream).await?;
+        *open = Some(Open { requests: requests.clone(), used: Instant::now() });
+        tokio::spawn(let_go(Arc::downgrade(&self.0)));
+        Ok(requests)
     }
 
     /// One request, one response, whatever its status. A path alone is enough for an address.
@@ -115,36 +146,32 @@ impl Connection {
     /// A stream of bytes to this path. Answers when the center has taken it.
     pub async fn stream(&self, path: &str, headers: HeaderMap) -> Result<Stream, Error> {
         let pipe = Arc::new(Pipe::default());
-        let mut request = self.post(path, pipe.body(false).boxed_unsync())?;
+        let mut request = self.post(path, pipe.body().boxed_unsync())?;
         request.headers_mut().extend(headers);
         let response = taken(self.answer(request).await?).await?;
         Ok(Stream::new(pipe, any(response.into_body())))
     }
 
-    /// Waits until the connection has ended, however.
-    pub async fn closed(&self) {
-        let mut ended = self.ended.clone();
-        // An error means that its task is gone.
-        let _ = ended.wait_for(|ended| *ended).await;
-    }
-
     pub fn is_closed(&self) -> bool {
-        *self.ended.borrow() || self.requests.is_closed()
+        *self.0.end.borrow()
     }
 
     /// Ends it at once, with everything that is open on it.
     pub fn close(&self) {
-        self.end.send_replace(true);
+        self.0.end.send_replace(true);
     }
 
     async fn answer(&self, request: Request<Body>) -> Result<Response<Incoming>, Error> {
-        let mut requests = self.requests.clone();
-        let late = |_| Error::Timeout { address: self.base.authority.clone(), seconds: ANSWER.as_secs() };
+        let late = |_| Error::Timeout { address: self.0.authority.clone(), seconds: ANSWER.as_secs() };
         let sent = async {
-            requests.ready().await?;
-            requests.send_request(request).await
+            let mut requests = self.requests().await?;
+            let sent = async {
+                requests.ready().await?;
+                requests.send_request(request).await
+            };
+            sent.await.map_err(|e| Error::Lost(e.into()))
         };
-        tokio::time::timeout(ANSWER, sent).await.map_err(late)?.map_err(|e| Error::Lost(e.into()))
+        tokio::time::timeout(ANSWER, sent).await.map_err(late)?
     }
 
     fn post(&self, path: &str, body: Body) -> Result<Request<Body>, Error> {
@@ -156,7 +183,7 @@ impl Connection {
     }
 
     fn uri(&self, path: &PathAndQuery) -> Result<Uri, Error> {
-        let Base { authority, prefix } = &*self.base;
+        let Shared { authority, prefix, .. } = &*self.0;
         let built =
             Uri::builder().scheme("https").authority(authority.as_str()).path_and_query(format!("{prefix}{path}"));
         built
@@ -167,7 +194,20 @@ impl Connection {
 
 impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connection").field("to", &self.base.authority).finish_non_exhaustive()
+        f.debug_struct("Connection").field("to", &self.0.authority).finish_non_exhaustive()
+    }
+}
+
+/// Gives a connection up that nobody has used for a while. What is open on it goes on.
+async fn let_go(shared: Weak<Shared>) {
+    loop {
+        tokio::time::sleep(IDLE).await;
+        let Some(shared) = shared.upgrade() else { return };
+        let mut open = shared.open.lock().await;
+        if open.as_ref().is_none_or(|open| open.used.elapsed() >= IDLE || open.requests.is_closed()) {
+            *open = None;
+            return;
+        }
     }
 }
 
@@ -194,25 +234,18 @@ fn any(body: Incoming) -> AnyBody {
     body.map_err(Into::into).boxed_unsync()
 }
 
-/// Refusals in words, whether they are gRPC's or the API's.
+/// Refusals in the API's words.
 async fn taken(response: Response<Incoming>) -> Result<Response<Incoming>, Error> {
     let (status, headers) = (response.status(), response.headers());
-    let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
-    let grpc = text("grpc-status").and_then(|code| code.parse::<u32>().ok()).filter(|code| *code != 0);
-    let retry_after = text("retry-after").and_then(|s| s.parse().ok()).map(Duration::from_secs);
-    match (status.as_u16(), grpc) {
-        (200..=299, None) => Ok(response),
-        (200..=299, Some(code)) => {
-            let message = text("grpc-message").unwrap_or_else(|| "the center refuses, without a reason".to_owned());
-            Err(Error::Refused { code: Code::of_grpc(code), message, retry_after })
-        }
-        (code, _) => {
-            let body = http_body_util::Limited::new(response.into_body(), MAX_REFUSAL).collect().await;
-            let said = body.map(|body| body.to_bytes()).unwrap_or_default();
-            let read = serde_json::from_slice::<serde_json::Value>(&said).ok();
-            let message = read.and_then(|status| Some(status.get("message")?.as_str()?.to_owned()));
-            let message = message.unwrap_or_else(|| format!("the center answers with {status}"));
-            Err(Error::Refused { code: Code(code), message, retry_after })
-        }
+    if status.is_success() {
+        return Ok(response);
     }
+    let retry_after = headers.get(header::RETRY_AFTER).and_then(|v| v.to_str().ok()?.parse().ok());
+    let retry_after = retry_after.map(Duration::from_secs);
+    let body = http_body_util::Limited::new(response.into_body(), MAX_REFUSAL).collect().await;
+    let said = body.map(|body| body.to_bytes()).unwrap_or_default();
+    let read = serde_json::from_slice::<serde_json::Value>(&said).ok();
+    let message = read.and_then(|status| Some(status.get("message")?.as_str()?.to_owned()));
+    let message = message.unwrap_or_else(|| format!("the center answers with {status}"));
+    Err(Error::Refused { code: Code(status.as_u16()), message, retry_after })
 }

@@ -14,7 +14,9 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::{
+    PROTOCOL,
     error::Error,
+    line::Line,
     proxy::{self, Proxy},
     tls::{self, Identity},
 };
@@ -32,7 +34,8 @@ pub struct Dial {
     port: u16,
     /// What the paths of requests begin with, without a slash at the end.
     prefix: String,
-    tls: Arc<ClientConfig>,
+    calls: Arc<ClientConfig>,
+    sessions: Arc<ClientConfig>,
     proxy: Proxy,
 }
 
@@ -66,7 +69,8 @@ impl Dial {
             host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
             port: uri.port_u16().unwrap_or(443),
             prefix: prefix.to_owned(),
-            tls: Arc::new(tls),
+            sessions: Arc::new(tls::speaking(&tls, PROTOCOL)),
+            calls: Arc::new(tls),
             proxy,
         })
     }
@@ -84,7 +88,17 @@ impl Dial {
         &self.prefix
     }
 
-    pub(super) async fn connect(&self) -> Result<TlsStream<TcpStream>, Error> {
+    /// Opens a session. Whether the center takes it is said on it.
+    pub async fn session(&self) -> Result<Line, Error> {
+        self.connect(&self.sessions).await.map(Line::over)
+    }
+
+    /// A connection for HTTP/2.
+    pub(super) async fn call(&self) -> Result<TlsStream<TcpStream>, Error> {
+        self.connect(&self.calls).await
+    }
+
+    async fn connect(&self, tls: &Arc<ClientConfig>) -> Result<TlsStream<TcpStream>, Error> {
         let address = self.address();
         let stream = match self.proxy.used_for(&self.host, self.port)? {
             Some(through) => {
@@ -96,12 +110,12 @@ impl Dial {
         };
         let name = ServerName::try_from(self.host.clone());
         let name = name.map_err(|_| Error::Url { url: self.host.clone(), why: "this is no name of a host" })?;
-        let shaken = timeout(HANDSHAKE, TlsConnector::from(self.tls.clone()).connect(name, stream)).await;
+        let shaken = timeout(HANDSHAKE, TlsConnector::from(tls.clone()).connect(name, stream)).await;
         let slow = |_| Error::Timeout { address: address.clone(), seconds: HANDSHAKE.as_secs() };
         let stream = shaken.map_err(slow)?.map_err(|error| of_handshake(&address, error))?;
         match stream.get_ref().1.alpn_protocol() {
-            Some(b"h2") => Ok(stream),
-            _ => Err(Error::NotHttp2(address)),
+            Some(agreed) if tls.alpn_protocols.iter().any(|asked| asked == agreed) => Ok(stream),
+            _ => Err(Error::NotACenter(address)),
         }
     }
 }

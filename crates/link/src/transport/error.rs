@@ -15,8 +15,8 @@ pub enum Error {
     /// The TLS handshake failed; the reason can be looked into.
     #[error("the TLS handshake with {address} failed: {error}")]
     Tls { address: String, error: rustls::Error },
-    #[error("{0} does not speak HTTP/2 over TLS: is something between that terminates TLS?")]
-    NotHttp2(String),
+    #[error("{0} does not speak what a center speaks over TLS: is something between that terminates TLS?")]
+    NotACenter(String),
     #[error("the link's own certificate or key cannot be used: {0}")]
     Identity(rustls::Error),
     #[error("the connection was lost: {0}")]
@@ -31,28 +31,11 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code(pub u16);
 
-impl Code {
-    pub(super) fn of_grpc(code: u32) -> Self {
-        Self(match code {
-            3 | 9 | 11 => 400,
-            5 => 404,
-            6 | 10 => 409,
-            7 => 403,
-            8 => 429,
-            12 => 501,
-            14 => 503,
-            16 => 401,
-            4 => 504,
-            _ => 500,
-        })
-    }
-}
-
 impl Error {
     /// Whether waiting may help: nobody answers, or who answers is overrun.
     pub fn may_pass(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::Timeout { .. } | Self::Lost(_) | Self::NotHttp2(_) => true,
+            Self::Unreachable { .. } | Self::Timeout { .. } | Self::Lost(_) | Self::NotACenter(_) => true,
             Self::Proxy(error) => error.may_pass(),
             Self::Refused { code, .. } => matches!(code.0, 429 | 500..=504 | 507),
             Self::Url { .. } | Self::Tls { .. } | Self::Identity(_) | Self::Frame(_) => false,

@@ -1,13 +1,19 @@
-//! gRPC's framing: a byte that says whether the message is compressed, its length in four, the message. Pure.
+//! gRPC's framing: a byte that says whether the message is compressed, its length in four, the message. One byte more than gRPC has says
+//! that there is no message but a refusal, in words. Pure.
 
 use std::io::{Read, Write};
 
 use bytes::{Buf, Bytes};
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+use serde::{Deserialize, Serialize};
 
 use crate::{MAX_MESSAGE, Message, WireError};
 
 const PREFIX: usize = 5;
+/// In the place of gRPC's flag for compression.
+const REFUSED: u8 = 2;
+/// A refusal is not longer.
+const MAX_REFUSAL: usize = 64 << 10;
 /// Less is not worth a compressor, which costs some hundred kilobytes while it works.
 const WORTH_COMPRESSING: usize = 1 << 10;
 
@@ -17,12 +23,30 @@ pub enum FrameError {
     TooLong(usize),
     #[error("a compressed message cannot be read: {0}")]
     Compression(std::io::Error),
-    #[error("a frame begins with {0}, which no version of gRPC knows")]
+    #[error("a frame begins with {0}, which this version does not know")]
     Flag(u8),
+    #[error("{}", .0.message)]
+    Refused(Refusal),
     #[error("the stream ended within a message")]
     Truncated,
     #[error(transparent)]
     Message(#[from] WireError),
+}
+
+/// Why somebody is not let in, in HTTP's numbers and in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    pub code: u16,
+    pub message: String,
+    /// Seconds.
+    #[serde(rename = "retryAfter", skip_serializing_if = "Option::is_none", default)]
+    pub retry_after: Option<u64>,
+}
+
+pub fn refuse(refusal: &Refusal) -> Bytes {
+    let mut frame = vec![0; PREFIX];
+    frame.extend_from_slice(serde_json::to_string(refusal).unwrap_or_default().as_bytes());
+    with_length(frame, REFUSED)
 }
 
 /// One message as it goes over the wire.
@@ -104,6 +128,7 @@ impl Decoder {
         let payload = match flag {
             0 => frame,
             1 => gunzip(&frame)?,
+            REFUSED => return Err(refusal(&frame)),
             other => return Err(FrameError::Flag(other)),
         };
         Ok(Some(Message::decode(payload)?))
@@ -131,6 +156,13 @@ fn frame_length(bytes: &[u8]) -> Result<Option<usize>, FrameError> {
         return Err(FrameError::TooLong(length));
     }
     Ok(Some(PREFIX + length))
+}
+
+fn refusal(words: &[u8]) -> FrameError {
+    match serde_json::from_slice(&words[..words.len().min(MAX_REFUSAL)]) {
+        Ok(refusal) => FrameError::Refused(refusal),
+        Err(_) => FrameError::Flag(REFUSED),
+    }
 }
 
 fn gunzip(small: &[u8]) -> Result<Bytes, FrameError> {
@@ -215,6 +247,9 @@ mod tests {
         assert_eq!(encode(&small, true).unwrap(), encode(&small, false).unwrap());
         assert_eq!(encode(&Message::Heartbeat, true).unwrap().len(), 6);
         assert!(matches!(read([Bytes::from_static(&[2, 0, 0, 0, 0])]), Err(FrameError::Flag(2))));
+        assert!(matches!(read([Bytes::from_static(&[3, 0, 0, 0, 0])]), Err(FrameError::Flag(3))));
+        let no = Refusal { code: 403, message: "not you".into(), retry_after: Some(5) };
+        assert!(matches!(read([refuse(&no)]), Err(FrameError::Refused(found)) if found == no));
         assert!(matches!(read([Bytes::from_static(&[0, 0, 0])]), Err(FrameError::Truncated)));
     }
 }

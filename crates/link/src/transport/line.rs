@@ -1,33 +1,52 @@
-//! A line of messages in both directions.
+//! A line of messages in both directions, on a stream of bytes that it has for itself.
+//!
+//! It is the session of an edge, of which a center has thousands: nothing is kept for one that is quiet. That is why it does not go over
+//! HTTP/2, which has buffers of some thirty kilobytes for each connection, quiet or not.
 
 use std::{
     future::poll_fn,
+    pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc,
+        atomic::{AtomicU64, Ordering},
     },
+    task::{Poll, ready},
+    time::Duration,
 };
 
-use http_body_util::BodyExt;
+use bytes::Bytes;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf},
+    sync::oneshot,
+};
 
 use super::{
-    AnyBody,
     error::{Code, Error},
-    frame::{self, Decoder},
+    frame::{self, Decoder, FrameError, Refusal},
     pipe::Pipe,
 };
 use crate::Message;
+
+/// Read at once, from a place that is there only while it is read.
+const PIECE: usize = 8 << 10;
+/// What is sent at once, if so much waits.
+const GATHERED: usize = 16 << 10;
+/// Who has said its last word listens so long for the other's: to go at once could take back what is still on its way.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// The other side does not listen any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the link is gone")]
 pub struct Gone;
 
-/// Both directions. Dropping it and its senders ends the stream, after what waits has been sent.
+type Reader = Box<dyn AsyncRead + Send + Sync + Unpin>;
+
+/// Both directions. Dropping it and its senders ends it, after what waits has been sent.
 pub struct Line {
     sender: LineSender,
-    /// Never locked: bodies may not be looked at from two threads, but a line is passed around by reference.
-    incoming: Mutex<AnyBody>,
+    reader: Option<Reader>,
+    /// Where the reader goes at the end.
+    back: Option<oneshot::Sender<Reader>>,
     decoder: Decoder,
     ended: bool,
 }
@@ -36,9 +55,9 @@ pub struct Line {
 #[derive(Clone)]
 pub struct LineSender(Arc<Shared>);
 
+#[derive(Default)]
 struct Shared {
     pipe: Arc<Pipe>,
-    compress: AtomicBool,
     received: AtomicU64,
 }
 
@@ -49,14 +68,6 @@ impl Drop for Shared {
 }
 
 impl LineSender {
-    pub(super) fn new(pipe: Arc<Pipe>, compress: bool) -> Self {
-        Self(Arc::new(Shared { pipe, compress: AtomicBool::new(compress), received: AtomicU64::new(0) }))
-    }
-
-    pub(super) fn compress(&self, yes: bool) {
-        self.0.compress.store(yes, Ordering::Relaxed);
-    }
-
     /// Sends when there is room. A message that is too long for the link ends it: the other side could not go on either.
     pub async fn send(&self, message: Message) -> Result<(), Gone> {
         let mut frame = self.encode(&message)?;
@@ -86,18 +97,18 @@ impl LineSender {
         !self.0.pipe.is_gone() && self.0.pipe.poll_room(&mut nobody).is_ready()
     }
 
-    /// Ends the stream once what waits has been sent; further messages are refused.
+    /// Ends the line once what waits has been sent; further messages are refused.
     pub fn end(&self) {
         self.0.pipe.end();
     }
 
-    /// Bytes sent and received, as they went over the wire.
+    /// Bytes sent and received, without what TLS adds.
     pub fn traffic(&self) -> (u64, u64) {
         (self.0.pipe.sent(), self.0.received.load(Ordering::Relaxed))
     }
 
-    fn encode(&self, message: &Message) -> Result<bytes::Bytes, Gone> {
-        frame::encode(message, self.0.compress.load(Ordering::Relaxed)).map_err(|_| {
+    fn encode(&self, message: &Message) -> Result<Bytes, Gone> {
+        frame::encode(message, true).map_err(|_| {
             self.0.pipe.end();
             Gone
         })
@@ -105,8 +116,15 @@ impl LineSender {
 }
 
 impl Line {
-    pub(super) fn new(sender: LineSender, incoming: AnyBody) -> Self {
-        Self { sender, incoming: Mutex::new(incoming), decoder: Decoder::default(), ended: false }
+    pub fn over<S>(stream: S) -> Self
+    where
+        S: AsyncRead + AsyncWrite + Send + Sync + Unpin + 'static,
+    {
+        let (reader, writer) = tokio::io::split(stream);
+        let (back, at_the_end) = oneshot::channel();
+        let sender = LineSender(Arc::default());
+        tokio::spawn(pump(sender.0.pipe.clone(), writer, at_the_end));
+        Self { sender, reader: Some(Box::new(reader)), back: Some(back), decoder: Decoder::default(), ended: false }
     }
 
     /// For sending while somebody waits for the next message.
@@ -126,7 +144,7 @@ impl Line {
         self.sender.traffic()
     }
 
-    /// The next message. `None`: the other side ended the stream. After an error nothing more comes. May be cancelled.
+    /// The next message. `None`: the other side ended the line. After an error nothing more comes. May be cancelled.
     pub async fn next(&mut self) -> Option<Result<Message, Error>> {
         if self.ended {
             return None;
@@ -138,27 +156,26 @@ impl Line {
 
     async fn read(&mut self) -> Result<Option<Message>, Error> {
         loop {
-            if let Some(message) = self.decoder.next()? {
+            if let Some(message) = self.decoder.next().map_err(told)? {
                 return Ok(Some(message));
             }
-            let body = self.incoming.get_mut().unwrap_or_else(PoisonError::into_inner);
-            let Some(frame) = body.frame().await else {
+            let Some(reader) = &mut self.reader else { return Ok(None) };
+            let piece = piece(reader).await.map_err(|error| Error::Lost(error.into()))?;
+            if piece.is_empty() {
                 self.decoder.finish()?;
                 return Ok(None);
-            };
-            match frame.map_err(Error::Lost)?.into_data() {
-                Ok(piece) => {
-                    self.sender.0.received.fetch_add(piece.len() as u64, Ordering::Relaxed);
-                    self.decoder.push(piece)?;
-                }
-                Err(frame) => {
-                    if let Ok(trailers) = frame.into_trailers()
-                        && let Some(error) = Error::of_trailers(&trailers)
-                    {
-                        return Err(error);
-                    }
-                }
             }
+            self.sender.0.received.fetch_add(piece.len() as u64, Ordering::Relaxed);
+            self.decoder.push(piece).map_err(told)?;
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let (Some(back), Some(reader)) = (self.back.take(), self.reader.take()) {
+            // Nobody to take it means that nothing is left to be sent either.
+            let _ = back.send(reader);
         }
     }
 }
@@ -169,12 +186,73 @@ impl std::fmt::Debug for Line {
     }
 }
 
-impl Error {
-    /// What a stream's end says, if it is not well.
-    fn of_trailers(trailers: &http::HeaderMap) -> Option<Self> {
-        let text = |name| trailers.get(name).and_then(|v: &http::HeaderValue| v.to_str().ok());
-        let code: u32 = text("grpc-status")?.parse().ok()?;
-        let message = text("grpc-message").unwrap_or_default().to_owned();
-        (code != 0).then(|| Self::Refused { code: Code::of_grpc(code), message, retry_after: None })
+/// Tells whoever dialled why there is no session for it.
+pub async fn refuse<S>(mut stream: S, refusal: &Refusal)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin,
+{
+    let told = async {
+        stream.write_all(&frame::refuse(refusal)).await?;
+        stream.shutdown().await?;
+        tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
+    };
+    let _ = tokio::time::timeout(LINGER, told).await;
+}
+
+fn told(error: FrameError) -> Error {
+    match error {
+        FrameError::Refused(Refusal { code, message, retry_after }) => {
+            Error::Refused { code: Code(code), message, retry_after: retry_after.map(Duration::from_secs) }
+        }
+        other => other.into(),
     }
+}
+
+/// What has come; empty at the end.
+async fn piece(reader: &mut Reader) -> std::io::Result<Bytes> {
+    poll_fn(|cx| {
+        let mut room = [0; PIECE];
+        let mut buffer = ReadBuf::new(&mut room);
+        ready!(Pin::new(&mut *reader).poll_read(cx, &mut buffer))?;
+        Poll::Ready(Ok(Bytes::copy_from_slice(buffer.filled())))
+    })
+    .await
+}
+
+/// Sends what is put into the pipe until its end.
+async fn pump<W>(pipe: Arc<Pipe>, mut writer: W, at_the_end: oneshot::Receiver<Reader>)
+where
+    W: AsyncWrite + Unpin,
+{
+    let sent = async {
+        while let Some(pieces) = poll_fn(|cx| gather(&pipe, cx)).await {
+            writer.write_all(&pieces).await?;
+            writer.flush().await?;
+        }
+        writer.shutdown().await
+    };
+    let sent = sent.await;
+    pipe.abandon();
+    if sent.is_ok() {
+        let listen = async {
+            let mut reader = at_the_end.await.ok()?;
+            while !piece(&mut reader).await.ok()?.is_empty() {}
+            Some(())
+        };
+        let _ = tokio::time::timeout(LINGER, listen).await;
+    }
+}
+
+/// What waits, in one piece if it is little: TLS seals every piece by itself.
+fn gather(pipe: &Pipe, cx: &mut std::task::Context<'_>) -> Poll<Option<Bytes>> {
+    let Some(first) = ready!(pipe.poll_take(cx)) else { return Poll::Ready(None) };
+    let mut all = Vec::new();
+    while all.len().max(first.len()) < GATHERED {
+        let Poll::Ready(Some(more)) = pipe.poll_take(cx) else { break };
+        if all.is_empty() {
+            all.extend_from_slice(&first);
+        }
+        all.extend_from_slice(&more);
+    }
+    Poll::Ready(Some(if all.is_empty() { first } else { all.into() }))
 }

@@ -9,7 +9,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue};
 use http_body::Frame;
 
 /// Writers wait while this much waits already. The last one in may be larger.
@@ -33,8 +32,8 @@ struct State {
 
 impl Pipe {
     /// What the connection reads from. Once it is dropped, writers are told so.
-    pub fn body(self: &Arc<Self>, trailers: bool) -> Outgoing {
-        Outgoing { pipe: self.clone(), trailers }
+    pub fn body(self: &Arc<Self>) -> Outgoing {
+        Outgoing(self.clone())
     }
 
     pub fn sent(&self) -> u64 {
@@ -74,6 +73,36 @@ impl Pipe {
         Poll::Pending
     }
 
+    /// What waited longest; `None` once it has ended.
+    pub fn poll_take(&self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let mut state = self.state();
+        if let Some(piece) = state.pieces.pop_front() {
+            state.waiting -= piece.len();
+            state.sent += piece.len() as u64;
+            if state.pieces.is_empty() {
+                state.pieces = VecDeque::new();
+            }
+            if state.waiting < ROOM {
+                wake(&mut state);
+            }
+            return Poll::Ready(Some(piece));
+        }
+        if state.ended {
+            return Poll::Ready(None);
+        }
+        state.reader = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Nobody takes anything out any more.
+    pub fn abandon(&self) {
+        let mut state = self.state();
+        state.gone = true;
+        state.pieces = VecDeque::new();
+        state.waiting = 0;
+        wake(&mut state);
+    }
+
     pub fn end(&self) {
         let mut state = self.state();
         state.ended = true;
@@ -94,49 +123,19 @@ fn wake(state: &mut State) {
 }
 
 /// The body of a request or response that somebody else writes.
-pub struct Outgoing {
-    pipe: Arc<Pipe>,
-    /// A response ends with gRPC's status.
-    trailers: bool,
-}
+pub struct Outgoing(Arc<Pipe>);
 
 impl http_body::Body for Outgoing {
     type Data = Bytes;
     type Error = Infallible;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let this = self.get_mut();
-        let mut state = this.pipe.state();
-        if let Some(piece) = state.pieces.pop_front() {
-            state.waiting -= piece.len();
-            state.sent += piece.len() as u64;
-            if state.pieces.is_empty() {
-                state.pieces = VecDeque::new();
-            }
-            if state.waiting < ROOM {
-                wake(&mut state);
-            }
-            return Poll::Ready(Some(Ok(Frame::data(piece))));
-        }
-        if state.ended {
-            let end = std::mem::take(&mut this.trailers).then(|| {
-                let mut trailers = HeaderMap::with_capacity(1);
-                trailers.insert("grpc-status", HeaderValue::from_static("0"));
-                Ok(Frame::trailers(trailers))
-            });
-            return Poll::Ready(end);
-        }
-        state.reader = Some(cx.waker().clone());
-        Poll::Pending
+        self.0.poll_take(cx).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
     }
 }
 
 impl Drop for Outgoing {
     fn drop(&mut self) {
-        let mut state = self.pipe.state();
-        state.gone = true;
-        state.pieces = VecDeque::new();
-        state.waiting = 0;
-        wake(&mut state);
+        self.0.abandon();
     }
 }

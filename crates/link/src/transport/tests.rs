@@ -37,57 +37,49 @@ fn noise(bytes: usize) -> Message {
     Message::Batch(batch)
 }
 
-/// A center that hands over its lines, echoes streams and answers requests.
-async fn serve<S>(io: S, lines: mpsc::UnboundedSender<Line>)
+/// A center that echoes streams and answers requests.
+async fn serve<S>(io: S)
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
 {
-    let service = service_fn(move |request: Request<Incoming>| {
-        let lines = lines.clone();
-        async move {
-            Ok::<Response<ResponseBody>, Infallible>(match request.uri().path() {
-                paths::SESSION => match accept(request) {
-                    Ok((response, line)) => {
-                        let _ = lines.send(line);
-                        response
-                    }
-                    Err(refusal) => refusal,
-                },
-                paths::TUNNEL => {
-                    let (response, stream) = accept_stream(request);
-                    tokio::spawn(async move {
-                        let (mut from, mut to) = tokio::io::split(stream);
-                        let _ = tokio::io::copy(&mut from, &mut to).await;
-                        let _ = to.shutdown().await;
-                    });
-                    response
-                }
-                "/base/selvedge.link.v1.Link/Session" => refuse(7, "not you"),
-                _ => {
-                    let mut response = Response::new(http_body_util::BodyExt::boxed_unsync(http_body_util::Full::new(
-                        r#"{"message":"no such path"}"#.into(),
-                    )));
-                    *response.status_mut() = http::StatusCode::NOT_FOUND;
-                    response
-                }
-            })
-        }
+    let service = service_fn(move |request: Request<Incoming>| async move {
+        Ok::<Response<ResponseBody>, Infallible>(match request.uri().path() {
+            paths::TUNNEL => {
+                let (response, stream) = accept_stream(request);
+                tokio::spawn(async move {
+                    let (mut from, mut to) = tokio::io::split(stream);
+                    let _ = tokio::io::copy(&mut from, &mut to).await;
+                    let _ = to.shutdown().await;
+                });
+                response
+            }
+            _ => {
+                let mut response = Response::new(http_body_util::BodyExt::boxed_unsync(http_body_util::Full::new(
+                    r#"{"message":"no such path"}"#.into(),
+                )));
+                *response.status_mut() = http::StatusCode::NOT_FOUND;
+                response
+            }
+        })
     });
     let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(io), service).await;
 }
 
-async fn pair(prefix: &str) -> (Connection, mpsc::UnboundedReceiver<Line>) {
+async fn connected() -> Connection {
     let (here, there) = tokio::io::duplex(64 << 10);
-    let (lines, arrived) = mpsc::unbounded_channel();
-    tokio::spawn(serve(there, lines));
-    (Connection::over(here, "center.test".to_owned(), prefix).await.unwrap(), arrived)
+    tokio::spawn(serve(there));
+    Connection::over(here, "center.test".to_owned(), "").await.unwrap()
+}
+
+/// Of the edge and of the center.
+fn pair() -> (Line, Line) {
+    let (here, there) = tokio::io::duplex(64 << 10);
+    (Line::over(here), Line::over(there))
 }
 
 #[tokio::test]
 async fn messages_go_both_ways() {
-    let (connection, mut arrived) = pair("").await;
-    let mut edge = connection.session().await.unwrap();
-    let mut center = arrived.recv().await.unwrap();
+    let (mut edge, mut center) = pair();
     for message in [Message::Heartbeat, batch(10), batch(200_000), noise(5_000)] {
         edge.send(message.clone()).await.unwrap();
         assert_eq!(center.next().await.unwrap().unwrap(), message);
@@ -106,9 +98,7 @@ async fn messages_go_both_ways() {
 
 #[tokio::test]
 async fn a_reader_that_waits_makes_the_writer_wait() {
-    let (connection, mut arrived) = pair("").await;
-    let mut edge = connection.session().await.unwrap();
-    let center = arrived.recv().await.unwrap();
+    let (mut edge, center) = pair();
     let mut taken = 0u64;
     let message = noise(100_000);
     while tokio::time::timeout(Duration::from_millis(200), center.send(message.clone())).await.is_ok() {
@@ -125,36 +115,60 @@ async fn a_reader_that_waits_makes_the_writer_wait() {
 
 #[tokio::test]
 async fn both_sides_learn_of_the_end() {
-    let (connection, mut arrived) = pair("").await;
-    let edge = connection.session().await.unwrap();
-    let mut center = arrived.recv().await.unwrap();
-    assert!(!connection.is_closed());
-    connection.close();
-    connection.closed().await;
-    assert!(matches!(center.next().await, Some(Err(Error::Lost(_)))));
+    let (here, there) = tokio::io::duplex(64 << 10);
+    let mut edge = Line::over(here);
+    drop(there);
+    assert!(!matches!(edge.next().await, Some(Ok(_))));
     let told = async { while edge.send(Message::Heartbeat).await.is_ok() {} };
     tokio::time::timeout(Duration::from_secs(5), told).await.unwrap();
-    let told = async { while center.send(Message::Heartbeat).await.is_ok() {} };
+
+    let (edge, mut center) = pair();
+    edge.send(batch(10)).await.unwrap();
+    // What the center still sends does not keep the edge's last word from it.
+    for _ in 0..10 {
+        center.send(Message::Heartbeat).await.unwrap();
+    }
+    drop(edge);
+    assert_eq!(center.next().await.unwrap().unwrap(), batch(10));
+    assert!(center.next().await.is_none());
+    let told = async { while center.send(noise(10_000)).await.is_ok() {} };
     tokio::time::timeout(Duration::from_secs(5), told).await.unwrap();
-    assert!(connection.session().await.unwrap_err().may_pass());
+}
+
+#[tokio::test]
+async fn calls_end_with_their_connection() {
+    let connection = connected().await;
+    assert!(connection.stream(paths::TUNNEL, HeaderMap::new()).await.is_ok());
+    let mut stream = connection.stream(paths::TUNNEL, HeaderMap::new()).await.unwrap();
+    connection.close();
+    assert!(connection.is_closed());
+    let ended = tokio::time::timeout(Duration::from_secs(5), stream.read_to_end(&mut Vec::new())).await;
+    assert!(ended.unwrap().is_err());
+    assert!(connection.stream(paths::TUNNEL, HeaderMap::new()).await.unwrap_err().may_pass());
 }
 
 #[tokio::test]
 async fn a_message_that_is_too_long_ends_the_line() {
-    let (connection, mut arrived) = pair("").await;
-    let mut edge = connection.session().await.unwrap();
-    let center = arrived.recv().await.unwrap();
+    let (mut edge, center) = pair();
     assert_eq!(center.send(batch(crate::MAX_MESSAGE)).await, Err(Gone));
     assert!(edge.next().await.is_none());
 }
 
 #[tokio::test]
 async fn refusals_are_told_in_words() {
-    let (connection, _arrived) = pair("/base").await;
-    match connection.session().await.unwrap_err() {
-        Error::Refused { code: Code(403), message, .. } => assert_eq!(message, "not you"),
+    let (here, there) = tokio::io::duplex(64 << 10);
+    let mut edge = Line::over(here);
+    edge.send(Message::Heartbeat).await.unwrap();
+    let no = Refusal { code: 403, message: "not you".to_owned(), retry_after: Some(3) };
+    refuse(there, &no).await;
+    match edge.next().await.unwrap().unwrap_err() {
+        Error::Refused { code: Code(403), message, retry_after } => {
+            assert_eq!((message.as_str(), retry_after), ("not you", Some(Duration::from_secs(3))));
+        }
         other => panic!("{other}"),
     }
+    assert!(edge.next().await.is_none());
+    let connection = connected().await;
     match connection.stream("/nothing", HeaderMap::new()).await.unwrap_err() {
         Error::Refused { code: Code(404), message, .. } => assert_eq!(message, "no such path"),
         other => panic!("{other}"),
@@ -165,7 +179,7 @@ async fn refusals_are_told_in_words() {
 
 #[tokio::test]
 async fn streams_carry_bytes() {
-    let (connection, _arrived) = pair("").await;
+    let connection = connected().await;
     let stream = connection.stream(paths::TUNNEL, HeaderMap::new()).await.unwrap();
     let (mut from, mut to) = tokio::io::split(stream);
     let sent: Vec<u8> = (0..1_000_000u32).map(|n| (n % 251) as u8).collect();
@@ -197,7 +211,7 @@ fn tls(name: &str, ends: i32) -> Tls {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let mut config = config.with_no_client_auth().with_single_cert(vec![leaf.der().clone()], key).unwrap();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec(), PROTOCOL.to_vec()];
     Tls { root: ca.der().clone(), acceptor: Arc::new(config).into() }
 }
 
@@ -209,7 +223,11 @@ async fn listen(tls: &Tls) -> (SocketAddr, mpsc::UnboundedReceiver<Line>) {
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             if let Ok(stream) = acceptor.accept(stream).await {
-                tokio::spawn(serve(stream, lines.clone()));
+                if stream.get_ref().1.alpn_protocol() == Some(PROTOCOL) {
+                    let _ = lines.send(Line::over(stream));
+                } else {
+                    tokio::spawn(serve(stream));
+                }
             }
         }
     });
@@ -223,15 +241,19 @@ async fn over_tls_with_the_right_root_only() {
     let url = format!("https://localhost:{}/clusters/root:org", address.port());
     let dial = Dial::new(&url, std::slice::from_ref(&center.root), None, Proxy::none()).unwrap();
     for _ in 0..2 {
-        let connection = Connection::open(&dial).await.unwrap();
-        let edge = connection.session().await.unwrap();
+        let mut edge = dial.session().await.unwrap();
         let mut line = arrived.recv().await.unwrap();
         edge.send(batch(3_000_000)).await.unwrap();
         assert_eq!(line.next().await.unwrap().unwrap(), batch(3_000_000));
+        line.send(Message::Heartbeat).await.unwrap();
+        // With it came what the next connection resumes by.
+        assert_eq!(edge.next().await.unwrap().unwrap(), Message::Heartbeat);
+        let calls = Connection::to(&dial);
+        assert_eq!(calls.request(Request::get("/nothing").body("".into()).unwrap()).await.unwrap().status(), 404);
     }
 
     // A connection after the first says no certificates again.
-    let stream = dial.connect().await.unwrap();
+    let stream = dial.call().await.unwrap();
     assert_eq!(stream.get_ref().1.handshake_kind(), Some(rustls::HandshakeKind::Resumed));
 
     let other = Dial::new(&url, &[tls("localhost", 2100).root], None, Proxy::none()).unwrap();
@@ -283,8 +305,10 @@ async fn through_a_proxy() {
         let proxy = Proxy::new(Some(&format!("http://{who}127.0.0.1:{port}")), "");
         Connection::open(&Dial::new(url, std::slice::from_ref(&center.root), None, proxy).unwrap()).await
     };
-    let connection = open("https://center.test:6443", "me:pw@").await.unwrap();
-    let _edge = connection.session().await.unwrap();
+    open("https://center.test:6443", "me:pw@").await.unwrap();
+    let proxy = Proxy::new(Some(&format!("http://me:pw@127.0.0.1:{port}")), "");
+    let dial = Dial::new("https://center.test:6443", std::slice::from_ref(&center.root), None, proxy).unwrap();
+    let _edge = dial.session().await.unwrap();
     arrived.recv().await.unwrap();
     let error = open("https://center.test:6443", "").await.unwrap_err();
     assert!(matches!(&error, Error::Proxy(ProxyError::Authentication { .. })) && !error.may_pass(), "{error}");

@@ -12,6 +12,8 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime},
 };
 
+pub const HTTP2: &[u8] = b"h2";
+
 /// The edge's certificate, with those that vouch for it, and its key.
 #[derive(Debug)]
 pub struct Identity {
@@ -65,9 +67,16 @@ pub fn observe() -> Result<ClientConfig, rustls::Error> {
 }
 
 fn ours(mut config: ClientConfig) -> ClientConfig {
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.alpn_protocols = vec![HTTP2.to_vec()];
     // There is one center: what resuming saves on the wire is worth two sessions' memory, not two hundred's.
     config.resumption = Resumption::in_memory_sessions(2);
+    config
+}
+
+/// The same for something else to be spoken. Sessions of TLS are resumed from one to the other.
+pub fn speaking(config: &ClientConfig, protocol: &[u8]) -> ClientConfig {
+    let mut config = config.clone();
+    config.alpn_protocols = vec![protocol.to_vec()];
     config
 }
 

@@ -128,9 +128,12 @@ impl Identity {
         self.pki.ca_pem()
     }
 
-    pub fn tls(&self) -> Result<Arc<rustls::ServerConfig>, Error> {
+    /// TLS for HTTP and whatever else is spoken.
+    pub fn tls<'a>(&self, protocols: impl Iterator<Item = &'a [u8]>) -> Result<Arc<rustls::ServerConfig>, Error> {
         let more = self.authenticator.proxies().map(|proxies| proxies.pem.as_str()).unwrap_or_default();
-        self.pki.tls(more).map(Arc::new)
+        let mut tls = self.pki.tls(more)?;
+        tls.alpn_protocols.extend(protocols.map(<[u8]>::to_vec));
+        Ok(Arc::new(tls))
     }
 
     /// The user behind a request to a workspace, before impersonation.

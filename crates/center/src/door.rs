@@ -1,0 +1,42 @@
+//! Where sessions of edges come in: on the API's port, by the name of the link's protocol.
+
+use std::sync::Arc;
+
+use api::status::{Result, Status};
+use futures::future::BoxFuture;
+use link::transport::{self, Line, Refusal};
+use server::{Protocol, Server, identity::User, mount::TlsStream};
+
+use crate::{Fleet, edges::Edge, session};
+
+pub struct Sessions(pub Arc<Fleet>);
+
+impl Sessions {
+    /// The edge that asks and what its certificate says, if it is let in.
+    fn let_in(&self, who: Result<User>) -> Result<(Arc<Edge>, String)> {
+        let user = who?;
+        if self.0.history().is_none() {
+            return Err(Status::unavailable("the center is starting").retry_after(1));
+        }
+        Ok((self.0.known(&user)?, user.uid))
+    }
+}
+
+impl Protocol for Sessions {
+    fn name(&self) -> &'static [u8] {
+        transport::PROTOCOL
+    }
+
+    fn speak(&self, server: Arc<Server>, who: Result<User>, stream: TlsStream) -> BoxFuture<'static, ()> {
+        let fleet = self.0.clone();
+        match self.let_in(who) {
+            Ok((edge, credential)) => Box::pin(session::run(fleet, server, edge, credential, Line::over(stream))),
+            Err(status) => Box::pin(async move {
+                let after = status.details.map_or(0, |details| details.retry_after_seconds);
+                let retry_after = (after > 0).then_some(after.into());
+                let refusal = Refusal { code: status.code, message: status.message, retry_after };
+                transport::refuse(stream, &refusal).await;
+            }),
+        }
+    }
+}
