@@ -180,7 +180,7 @@ mod tests {
         let address = "127.0.0.1:6443".parse().unwrap();
         let started = std::time::Instant::now();
         let identity = Identity::open(dir.path(), address, &[], &Options::default(), false).unwrap();
-        identity.tls().unwrap();
+        identity.tls(std::iter::empty()).unwrap();
         identity.publish(address).unwrap();
         // Far above what it takes even in a debug build, far below making an RSA key on a slow machine.
         assert!(started.elapsed().as_millis() < 2000, "{:?}", started.elapsed());
