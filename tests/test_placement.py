@@ -94,14 +94,18 @@ def test_the_two_edges_hold_what_is_placed_on_them(example):
              {"instances": 1, "availableInstances": 1})
 
 
+def definition(plural, kind, **annotations):
+    names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": kind + "List"}
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"{plural}.stable.example.com", "annotations": annotations},
+            "spec": {"group": "stable.example.com", "scope": "Namespaced", "names": names,
+                     "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}]}}
+
+
 def test_a_custom_resource_brings_its_definition(example):
     _, florin, guilder, kubectl = example
-    names = {"plural": "crontabs", "singular": "crontab", "kind": "CronTab", "listKind": "CronTabList"}
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    definition = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "crontabs.stable.example.com"},
-                  "spec": {"group": "stable.example.com", "scope": "Namespaced", "names": names,
-                           "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}]}}
-    kubectl(WMW_S, "apply", "-f", "-", stdin=[definition])
+    kubectl(WMW_S, "apply", "-f", "-", stdin=[definition("crontabs", "CronTab")])
     kubectl(WMW_S, "wait", "--for=condition=established", "crd/crontabs.stable.example.com")
     kubectl(WMW_S, "apply", "-f", "-", stdin=[{"apiVersion": "stable.example.com/v1", "kind": "CronTab", "spec": {"cron": "*"},
                                                "metadata": {"name": "one", "namespace": "specialstuff"}}])
@@ -124,6 +128,15 @@ def test_an_object_meant_for_edges_does_nothing_at_the_center(example):
     path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
     wait_for("the edge to know jane", lambda: florin.api("POST", path, review, expect=(201,))["status"]["allowed"])
     assert not center.api("POST", f"/clusters/{WMW_C}{path}", review, expect=(201,))["status"]["allowed"]
+    # A definition, too: the kind is there on the edge, and not at the center.
+    kubectl(WMW_C, "apply", "-f", "-", stdin=[
+        definition("gauges", "Gauge", **only),
+        placement("definitions", {"env": "prod"}, {"no": "namespace"}, nonNamespacedObjects=[
+            {"apiGroup": "apiextensions.k8s.io", "resources": ["customresourcedefinitions"], "resourceNames": ["*"]}])])
+    gauges = "/apis/stable.example.com/v1/gauges"
+    wait_for("the kind on the edge", lambda: florin.api("GET", gauges)["kind"] == "GaugeList")
+    assert center.request("GET", f"/clusters/{WMW_C}{gauges}")[0] == 404
+    kubectl(WMW_C, "delete", "edgeplacement", "definitions")
 
 
 def test_a_relabelled_location_moves_its_workload(example):

@@ -110,12 +110,6 @@ impl Set {
         self.head.send_modify(|_| {});
     }
 
-    /// Waits until the set is complete.
-    pub async fn wait(&self) {
-        let mut changed = self.follow();
-        while !self.read().ready && changed.changed().await.is_ok() {}
-    }
-
     /// Nothing is in it.
     pub fn is_empty(&self) -> bool {
         self.read().objects.is_empty()

@@ -18,7 +18,9 @@ const ALL: &str = "*";
 
 /// Labels or annotations. There are as many of them as there are edges, so they are packed, and shared by whoever has a use for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Labels(Option<Arc<[(Box<str>, Box<str>)]>>);
+pub struct Labels(Option<Arc<[Pair]>>);
+
+type Pair = (Box<str>, Box<str>);
 
 impl Labels {
     pub fn get(&self, key: &str) -> Option<&str> {
@@ -207,7 +209,7 @@ fn upsync(value: &Value) -> Value {
 
 pub fn map(value: &Value) -> Labels {
     let pairs = value.as_object().into_iter().flatten().filter(|(key, _)| *key != LAST_APPLIED);
-    let mut pairs: Vec<(Box<str>, Box<str>)> =
+    let mut pairs: Vec<Pair> =
         pairs.filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into()))).collect();
     pairs.sort();
     Labels((!pairs.is_empty()).then(|| pairs.into()))

@@ -13,7 +13,7 @@ use crate::facts::{Labels, Selectors, matches};
 /// `A` has selectors, one of which has to match; `B` has labels.
 #[derive(Debug)]
 pub struct Join<A, B> {
-    selectors: HashMap<A, Selectors>,
+    selectors: HashMap<A, Sought>,
     labels: HashMap<B, Labels>,
     /// Who has a label, with a value or with any.
     posted: HashMap<Anchor, BTreeSet<B>>,
@@ -21,6 +21,20 @@ pub struct Join<A, B> {
     anchored: HashMap<Anchor, BTreeSet<A>>,
     #[cfg(test)]
     pub looked: std::cell::Cell<usize>,
+}
+
+#[derive(Debug)]
+struct Sought {
+    selectors: Selectors,
+    /// Which of its [`options`] each selector is found by.
+    by: Box<[u8]>,
+}
+
+impl Sought {
+    fn anchors(&self) -> impl Iterator<Item = Anchor> {
+        let of = |(selector, by): (&LabelSelector, &u8)| options(selector).into_iter().nth(usize::from(*by));
+        self.selectors.iter().zip(&self.by).filter_map(of).flatten()
+    }
 }
 
 /// What one must have to be matched: the first part of a selector that says so.
@@ -47,15 +61,17 @@ impl<A, B> Default for Join<A, B> {
 impl<A: Clone + Ord + Hash, B: Clone + Ord + Hash> Join<A, B> {
     pub fn set_selectors(&mut self, a: &A, selectors: Option<&Selectors>) {
         if let Some(before) = self.selectors.remove(a) {
-            for anchor in before.iter().flat_map(anchors) {
+            for anchor in before.anchors() {
                 take(&mut self.anchored, &anchor, a);
             }
         }
         if let Some(selectors) = selectors {
-            for anchor in selectors.iter().flat_map(anchors) {
+            let by = selectors.iter().map(|selector| self.best(selector)).collect();
+            let sought = Sought { selectors: selectors.clone(), by };
+            for anchor in sought.anchors() {
                 self.anchored.entry(anchor).or_default().insert(a.clone());
             }
-            self.selectors.insert(a.clone(), selectors.clone());
+            self.selectors.insert(a.clone(), sought);
         }
     }
 
@@ -76,7 +92,7 @@ impl<A: Clone + Ord + Hash, B: Clone + Ord + Hash> Join<A, B> {
     /// Those whom `a` selects.
     pub fn selected_by(&self, a: &A) -> BTreeSet<B> {
         let mut found = BTreeSet::new();
-        for selector in self.selectors.get(a).into_iter().flat_map(|all| all.iter()) {
+        for selector in self.selectors.get(a).into_iter().flat_map(|sought| sought.selectors.iter()) {
             // The requirement that the fewest can meet decides who is looked at.
             let lists = |anchors: Vec<Anchor>| -> Vec<&BTreeSet<B>> {
                 anchors.iter().filter_map(|anchor| self.posted.get(anchor)).collect()
@@ -99,9 +115,18 @@ impl<A: Clone + Ord + Hash, B: Clone + Ord + Hash> Join<A, B> {
         let looked_at = posts(labels).filter_map(|anchor| self.anchored.get(&anchor)).flatten();
         let selects = |a: &&A| {
             self.look();
-            self.selectors.get(a).is_some_and(|all| all.iter().any(|one| matches(one, labels)))
+            self.selectors.get(a).is_some_and(|all| all.selectors.iter().any(|one| matches(one, labels)))
         };
         looked_at.filter(selects).cloned().collect()
+    }
+
+    /// The requirement by which a selector is best found: that which the fewest have, and by which the fewest others are found.
+    fn best(&self, selector: &LabelSelector) -> u8 {
+        fn total<T>(index: &HashMap<Anchor, BTreeSet<T>>, anchors: &[Anchor]) -> usize {
+            anchors.iter().filter_map(|anchor| index.get(anchor)).map(BTreeSet::len).sum()
+        }
+        let cost = |(_, anchors): &(u8, Vec<Anchor>)| (total(&self.posted, anchors), total(&self.anchored, anchors));
+        (0..=u8::MAX).zip(options(selector)).min_by_key(cost).map_or(0, |(at, _)| at)
     }
 
     /// Somebody was held against a selector: the work that there is.
@@ -147,13 +172,6 @@ fn options(selector: &LabelSelector) -> Vec<Vec<Anchor>> {
     };
     let found: Vec<_> = selector.requirements().iter().filter_map(of).collect();
     if found.is_empty() { vec![vec![Anchor::Anything]] } else { found }
-}
-
-/// Where a selector is found by those whom it may match.
-fn anchors(selector: &LabelSelector) -> Vec<Anchor> {
-    // A pair says more than a key.
-    let worth = |anchors: &Vec<Anchor>| (anchors.iter().any(|one| matches!(one, Anchor::Key(_))), anchors.len());
-    options(selector).into_iter().min_by_key(worth).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -484,7 +484,7 @@ proptest! {
                 _ => continue,
             }
             let moves = schedule.take_moves();
-            for (id, _) in &world.placements {
+            for id in world.placements.keys() {
                 let want: Vec<(Id, Id)> = world.reach.iter().filter(|((p, _), _)| p == id).map(|((_, t), l)| (t.clone(), l.clone())).collect();
                 let got: Vec<(Id, Id)> = schedule.destinations(id).into_iter().map(|d| (d.target, d.location)).collect();
                 prop_assert_eq!(got, want, "{} after {:?}", id, edit);
@@ -494,7 +494,7 @@ proptest! {
                 let got: Vec<(Id, Id)> = schedule.reaching(&edge).into_iter().map(|(p, l)| (p.clone(), l.clone())).collect();
                 prop_assert_eq!(got, want, "{} after {:?}", edge, edit);
             }
-            for (location, _) in &world.locations {
+            for location in world.locations.keys() {
                 let stands_for = |(t, i): &(&Id, &Instance)| t.workspace == location.workspace
                     && world.locations[location].instances.iter().any(|s| matches(s, &i.labels));
                 let want = world.targets.iter().filter(stands_for).count();
@@ -554,7 +554,7 @@ proptest! {
         for (id, placement) in &world.placements {
             fresh.engine.set_placement(id, Some(placement.clone()));
         }
-        for ((p, t), _) in &world.reach {
+        for (p, t) in world.reach.keys() {
             fresh.engine.recall(&world.targets[t].uid, p.clone());
         }
         // Uids are unique where there is no dice.

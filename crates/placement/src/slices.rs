@@ -2,7 +2,7 @@
 //!
 //! A destination stays where it is for as long as it is one, so that an edit writes one slice again, however many there are.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 use crate::Id;
 
@@ -68,8 +68,8 @@ impl Slices {
 
     /// There is at least one slice, even of a placement that goes nowhere.
     pub fn ensure_first(&mut self) {
-        if !self.parts.contains_key(&0) {
-            self.parts.insert(0, BTreeSet::new());
+        if let Entry::Vacant(first) = self.parts.entry(0) {
+            first.insert(BTreeSet::new());
             self.changed.insert(0);
             self.mark(0);
         }
