@@ -7,6 +7,7 @@ import time
 import pytest
 
 from center import ROOT, Tools, binary, running, wait_for
+from exports import User, allow
 from edge import SYNCTARGETS, make_workspace, selvedge
 
 EDGE = "/apis/edge.kcp.io/v1alpha1"
@@ -184,6 +185,33 @@ def test_they_are_exported_and_bound(center, tools):
     for path in ("/clusters/root/apis/tenancy.kcp.io/v1alpha1/workspaces/espw", f"{BINDINGS}/edge.kcp.io",
                  "/clusters/root:espw/apis/apis.kcp.io/v1alpha1/apiexports/edge.kcp.io"):
         assert center.request("DELETE", path)[0] == 403, path
+
+
+def test_rights_end_at_inventory(center, tmp_path):
+    """Who has an inventory places nothing, sees no mailboxes, and had to be given it."""
+    alice = User(center, tmp_path, "alice")
+    workspaces = "/clusters/root/apis/tenancy.kcp.io/v1alpha1/workspaces"
+    make = lambda name, of_type: {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}, "spec": {"type": {"name": of_type}}}
+    allow(center, "root", "alice", ["create", "get", "list"], ["workspaces"], "tenancy.kcp.io")
+    assert "you may not use the type root:inventory" in alice.api("POST", workspaces, make("alices", "inventory"), expect=[422])["message"]
+    allow(center, "root", "alice", ["use"], ["workspacetypes"], "tenancy.kcp.io", resourceNames=["inventory"])
+    alice.api("POST", workspaces, make("alices", "inventory"))
+    wait_for("her workspace", lambda: center.api("GET", f"{workspaces}/alices")["status"]["phase"] == "Ready")
+    alice.api("POST", f"/clusters/root:alices{SYNCTARGETS}", target("hers"))
+    wait_for("its mailbox", lambda: "hers" in mailboxes(center))
+    alice.api("POST", workspaces, make("more", "workload"), expect=[422])
+    there = f"/clusters/root:alices{EDGE}/edgeplacements"
+    assert "bind the APIExport edge.kcp.io" in alice.api("POST", there, placement("sly"), expect=[404])["message"]
+    binding = {"apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIBinding", "metadata": {"name": "sly"},
+               "spec": {"reference": {"export": {"path": "root:espw", "name": "edge.kcp.io"}}}}
+    assert "needs the verb bind" in alice.api("POST", f"/clusters/root:alices{BINDINGS}", binding, expect=[403])["message"]
+    for path in (MAILBOXES, f"/clusters/*{SYNCTARGETS}", f"/clusters/root{SYNCTARGETS}", f"/clusters/root{EDGE}/edgeplacements",
+                 "/services/apiexport/root:espw/workload.kcp.io/clusters/*" + SYNCTARGETS):
+        alice.api("GET", path, expect=[403])
+    box = mailboxes(center)["hers"]["metadata"]["name"]
+    alice.api("GET", f"/clusters/root:espw:{box}/api/v1/configmaps", expect=[403])
+    center.api("DELETE", f"{workspaces}/alices")
+    wait_for("it to go", lambda: "hers" not in mailboxes(center))
 
 
 # ---- mailboxes ----

@@ -6,7 +6,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
@@ -47,28 +47,35 @@ impl Mailboxes {
         if !(of_target || collection == WORKSPACES) || !self.started.load(Relaxed) {
             return;
         }
-        let object = &change.object;
-        let found = match change.kind {
-            // A SyncTarget's mailbox has its uid, which never changes, and what is right as it is made need not be looked at.
-            ChangeKind::Added | ChangeKind::Deleted if of_target => named(object),
-            ChangeKind::Modified | ChangeKind::Deleted if !of_target => whose(object),
-            _ => None,
-        };
-        if let Some((name, edge)) = found {
-            self.push(name, edge);
+        match change.kind {
+            // A SyncTarget's mailbox has its uid, which never changes.
+            ChangeKind::Added | ChangeKind::Deleted if of_target => self.push(named(&change.object)),
+            // Whoever changes one may have changed what it says of whose it is: what was known before counts.
+            ChangeKind::Modified | ChangeKind::Deleted if !of_target => {
+                let known = change.previous.as_ref().unwrap_or(&change.object);
+                if let Some((name, edge)) = whose(known) {
+                    self.due().entry(name).or_insert(edge);
+                    self.filled.notify_one();
+                }
+            }
+            _ => {}
         }
     }
 
-    fn push(&self, name: String, edge: EdgeId) {
-        self.due.lock().unwrap_or_else(PoisonError::into_inner).insert(name, edge);
+    fn push(&self, some: impl IntoIterator<Item = (String, EdgeId)>) {
+        self.due().extend(some);
         self.filled.notify_one();
+    }
+
+    fn due(&self) -> MutexGuard<'_, BTreeMap<String, EdgeId>> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn take(&self) -> Vec<(String, EdgeId)> {
         loop {
             let filled = self.filled.notified();
             {
-                let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut due = self.due();
                 let some: Vec<_> = std::iter::from_fn(|| due.pop_first()).take(AT_ONCE).collect();
                 if !some.is_empty() {
                     return some;
@@ -130,7 +137,7 @@ impl Mailboxes {
                 tokio::time::sleep(RETRY).await;
             }
         }
-        some.into_iter().for_each(|(name, edge)| self.push(name, edge));
+        self.push(some);
     }
 }
 

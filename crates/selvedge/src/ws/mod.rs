@@ -194,9 +194,10 @@ impl Session {
         let mut drawn = format!("{path}\n");
         // What still has to be drawn, the next at the end: the indentation, whether it is the last there, its path.
         let mut stack = children(&top.done()?, path, "");
-        while let Some(Branch { indent, last, path, depth }) = stack.pop() {
+        while let Some(Branch { indent, last, path, depth, is_mailbox }) = stack.pop() {
             let name = path.rsplit(':').next().unwrap_or_default();
-            let answer = match depth < DEEPEST {
+            // Nothing is in mailboxes, and there are as many as there are edges.
+            let answer = match depth < DEEPEST && !is_mailbox {
                 true => remote.list(&path).await?,
                 false => Answer { code: 200, body: Value::Null },
             };
@@ -233,6 +234,7 @@ struct Branch {
     last: bool,
     path: String,
     depth: usize,
+    is_mailbox: bool,
 }
 
 fn items(list: &Value) -> impl DoubleEndedIterator<Item = &Value> {
@@ -243,7 +245,8 @@ fn items(list: &Value) -> impl DoubleEndedIterator<Item = &Value> {
 fn children(list: &Value, parent: &str, indent: &str) -> Vec<Branch> {
     let branch = |(at, item): (usize, &Value)| {
         let name = item["metadata"]["name"].as_str().unwrap_or_default();
-        Branch { indent: indent.to_owned(), last: at == 0, path: format!("{parent}:{name}"), depth: 1 }
+        let is_mailbox = item["spec"]["type"]["name"] == "mailbox";
+        Branch { indent: indent.to_owned(), last: at == 0, path: format!("{parent}:{name}"), depth: 1, is_mailbox }
     };
     items(list).rev().enumerate().map(branch).collect()
 }
