@@ -199,9 +199,12 @@ impl Placing {
         let fed = self.fed.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut fed) = fed else { return };
         *self.follows.write().unwrap_or_else(PoisonError::into_inner) = Some(HashSet::new());
-        if let Err(error) = fleet.rollouts.recall(fleet.store(), &server).await {
-            tracing::error!(%error, "what rollouts have come to cannot be read; edges hear nothing new before the next start");
-            return;
+        while let Err(error) = fleet.rollouts.recall(fleet.store(), &server).await {
+            if matches!(error, store::Error::Closed) {
+                return;
+            }
+            tracing::warn!(%error, "edges have to wait for what was saved of rollouts");
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
         self.load(&server).await;
         // Snapshots were taken one after the other: all is right once it has followed to where the store is now.

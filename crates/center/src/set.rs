@@ -120,6 +120,11 @@ impl Set {
         self.read().objects.clone()
     }
 
+    /// What cannot be made at present.
+    pub fn held(&self) -> Vec<Key> {
+        self.read().held.iter().cloned().collect()
+    }
+
     /// The set as it is now; it stays so while the view is held. `newest` is a revision before which everything is applied or announced.
     pub fn view<'a>(&'a self, history: &'a History, newest: u64) -> View<'a> {
         let contents = self.read();

@@ -68,10 +68,9 @@ pub async fn look(fleet: &Fleet, id: &Id, before: &Known, revision: u64, keys: &
         Some(at) => Some(at),
         None => Some(now),
     };
-    let mut health = match refused {
-        Some(why) => Health::Failed(why),
-        None => Health::Healthy,
-    };
+    let held = set.as_ref().and_then(|set| set.held().into_iter().find(|key| (keys.has)(key)));
+    let held = held.map(|key| format!("{key} cannot be customized there"));
+    let mut health = refused.or(held).map_or(Health::Healthy, Health::Failed);
     if acked && !keys.watched.is_empty() {
         let objects = set.map(|set| set.objects()).unwrap_or_default();
         for key in keys.watched.iter() {

@@ -89,7 +89,7 @@ fn drain<T: Clone>(channel: &mut Receiver<T>, mut each: impl FnMut(T), lost: imp
 fn look_at_everything(fleet: &Fleet) {
     for rollout in fleet.rollouts.table().values_mut() {
         rollout.touch();
-        (rollout.moved, rollout.due) = (true, Some(Instant::now()));
+        (rollout.moved, rollout.due) = (true, Some(Instant::now() + PACE));
         rollout.stale = rollout.edges.keys().cloned().collect();
     }
 }

@@ -79,7 +79,11 @@ impl Center {
             let rollout = self.rollout();
             rollout["phase"] == phase && rollout["revision"] == revision
         };
-        until(&format!("{phase} at {revision}"), is_so).await;
+        let end = Instant::now() + Duration::from_secs(20);
+        while !is_so() {
+            assert!(Instant::now() < end, "waited in vain for {phase} at {revision}: {}", self.rollout());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 }
 
@@ -191,6 +195,23 @@ async fn turned_on_paused_resumed_and_turned_off() {
     })
     .await;
     edges[0].disk.lock().unwrap().refuses.clear();
+    center.page("3, smaller").await;
+    center.wait_phase("Complete", 4).await;
+
+    // What cannot be customized goes nowhere, and does not pass for done.
+    let kind = center.hand().kind("", "v1", "configmaps").unwrap();
+    let edit = |to: Option<&str>| {
+        let to = to.map(str::to_owned);
+        move |value: &mut Value| match &to {
+            Some(to) => value["metadata"]["annotations"] = json!({"edge.kcp.io/customizer": to}),
+            None => drop(value["metadata"].as_object_mut().unwrap().remove("annotations")),
+        }
+    };
+    center.hand().change(&kind, "shop", "page", "", edit(Some("nobody"))).await.unwrap();
+    center.wait_phase("Stopped", 5).await;
+    assert!(center.rollout()["message"].as_str().unwrap().contains("cannot be customized"), "{}", center.rollout());
+    center.hand().change(&kind, "shop", "page", "", edit(None)).await.unwrap();
+    center.wait_phase("Complete", 6).await;
 
     center.edit_placement(|value| drop(value["spec"].as_object_mut().unwrap().remove("rollout"))).await;
     center.page("4").await;
