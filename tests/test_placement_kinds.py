@@ -7,8 +7,8 @@ import time
 import pytest
 
 from center import ROOT, Tools, binary, running, wait_for
+from edge import SYNCTARGETS, Edge, make_workspace, selvedge
 from exports import User, allow
-from edge import SYNCTARGETS, make_workspace, selvedge
 
 EDGE = "/apis/edge.kcp.io/v1alpha1"
 MAILBOXES = "/clusters/root:espw/apis/tenancy.kcp.io/v1alpha1/workspaces"
@@ -257,6 +257,22 @@ def test_every_synctarget_has_a_mailbox(center, tools):
     wait_for("an inventory's mailboxes to go with it", lambda: set(mailboxes(center)) == {"thaler"})
     center.api("DELETE", f"{SYNCTARGETS}/thaler")
     wait_for("the last one to go", lambda: not mailboxes(center))
+
+
+def test_an_edge_has_what_it_needs(center, tmp_path):
+    florin = Edge(center, tmp_path / "florin")
+    try:
+        florin.start().wait_connected()
+        assert not [g for g in groups(florin, "") if "kcp.io" in g or "selvedge" in g]
+        ours = lambda group: [r["name"] for r in florin.api("GET", f"/clusters/root/apis/{group}/v1alpha1")["resources"] if "/" not in r["name"]]
+        assert (ours("edge.kcp.io"), ours("edge.selvedge.dev")) == (["syncerconfigs"], ["offlinewrites"])
+        assert not {"workload.kcp.io", "scheduling.kcp.io"} & set(groups(florin, "/clusters/root"))
+        assert florin.request("GET", f"{EDGE}/edgeplacements")[0] == 404
+        assert names(florin, f"{EDGE}/syncerconfigs") in ([], ["the-one"])
+    finally:
+        florin.kill()
+    center.api("DELETE", f"{SYNCTARGETS}/florin")
+    wait_for("its mailbox to go", lambda: not mailboxes(center))
 
 
 # ---- the page ----

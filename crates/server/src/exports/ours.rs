@@ -159,6 +159,37 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_server_that_has_learnt_something_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Arc::new(store::MemoryStore::default());
+        let running = crate::start(crate::Options::new(dir.path(), store)).await.unwrap();
+        let server = &running.server;
+        offer(server).await.unwrap();
+        let hand = Internal::new(server, PROVIDER, MANAGER);
+        let (schemas, kind) = (
+            hand.kind(GROUP, VERSION, "apiresourceschemas").unwrap(),
+            hand.kind(GROUP, VERSION, "apiexports").unwrap(),
+        );
+        let named = |name: &str| hand.get(&kind, "", name).unwrap().value()["spec"]["latestResourceSchemas"].clone();
+        let (now, old) = (named("scheduling.kcp.io"), "v0.locations.scheduling.kcp.io");
+        // As a center of before has left it.
+        let mut schema = hand.get(&schemas, "", now[0].as_str().unwrap()).unwrap().value();
+        schema["metadata"] = json!({"name": old});
+        hand.make_missing(&[(&schemas, "", schema)]).await.unwrap();
+        let edit = |value: &mut Value| value["spec"]["latestResourceSchemas"] = json!([old]);
+        hand.change(&kind, "", "scheduling.kcp.io", "", edit).await.unwrap();
+        offer(server).await.unwrap();
+        assert_eq!(named("scheduling.kcp.io"), now);
+        assert!(hand.get(&schemas, "", old).is_none());
+        let ours = |object: &&Arc<crate::object::Object>| object.cluster() == PROVIDER;
+        let written = || server.cache.snapshot(SCHEMAS).items.range("", "").filter(ours).map(|o| o.revision).max();
+        let before = written();
+        offer(server).await.unwrap();
+        assert_eq!(written(), before, "what is right stays as it is");
+        running.stop().await;
+    }
+
     #[test]
     fn what_stays() {
         let named = |name: &str| json!({"metadata": {"name": name}});

@@ -127,7 +127,8 @@ pub fn definition(text: &'static str) -> Option<Value> {
 
 /// What somebody is told who wants one of our kinds where it is not served.
 pub fn unbound(cluster: &str, group: &str, resource: &str) -> Option<Status> {
-    if !bound_by_name(group, resource) || cluster == EVERYWHERE {
+    // Where they are served without a binding, only a server that does not provide them comes here.
+    if !bound_by_name(group, resource) || matches!(cluster, ROOT | EVERYWHERE) {
         return None;
     }
     let what = format!(
@@ -260,6 +261,7 @@ mod tests {
         assert!(told.message.contains("bind the APIExport workload.kcp.io of root:espw"), "{}", told.message);
         assert!(unbound("root:a", "workload.kcp.io", "others").is_none());
         assert!(unbound("root:a", "example.io", "synctargets").is_none());
+        assert!(unbound("root", "workload.kcp.io", "synctargets").is_none(), "an edge");
     }
 
     #[test]
