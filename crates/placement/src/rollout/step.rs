@@ -208,6 +208,10 @@ fn release(
 ) -> (usize, Option<String>) {
     let total = ordered.len();
     let is_gone = |fact: &Fact| standing(spec, false, fact, now) == Standing::Gone;
+    // It is rather the center that is cut off. When they come back, they take turns.
+    if total > 0 && ordered.iter().all(|fact| !fact.online) {
+        return (0, Some("waits, as no edge is connected".to_owned()));
+    }
     if reached.includes(state.batch) {
         if count.progressing > 0 {
             return (0, Some(format!("waits for {} of this batch", count.progressing)));

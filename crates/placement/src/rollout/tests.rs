@@ -81,6 +81,8 @@ impl World {
         let is_ready = |e: &Edge| self.is_well(e, before) && self.now - e.since >= self.spec.min_ready;
         let busy = self.edges.iter().filter(|e| !is_gone(e) && has(before, e) && !is_ready(e)).count();
         let away = self.edges.iter().filter(|e| is_gone(e) || !e.online && !has(before, e)).count();
+        let more = self.edges.iter().any(|e| has(after, &e) && !has(before, &e));
+        assert!(!more || self.edges.iter().any(|e| e.online), "somebody has to try it");
         if !released.is_empty() {
             assert!(!self.spec.paused && matches!(progress.phase, Phase::Progressing | Phase::Complete));
             let most = self.spec.unavailable_of(total);
@@ -287,14 +289,14 @@ fn who_was_here_a_moment_ago_is_waited_for() {
     world.step(false);
     // As when the center's own network is down, or it has just started.
     world.edges.iter_mut().for_each(|edge| edge.online = false);
-    for now in [1, 100, 599] {
+    for now in [1, 100, 599, 600, 100_000] {
         world.now = now;
         let progress = world.step(false);
         assert_eq!((progress.phase, progress.unavailable), (Phase::Progressing, 8));
         assert_eq!(world.edges.iter().filter(|edge| world.state.of(edge.order) == 1).count(), 2);
-        assert!(progress.again.is_some());
+        assert_eq!(progress.again.is_some(), now < 600);
     }
-    world.edges.iter_mut().for_each(|edge| (edge.online, edge.since) = (true, 599));
+    world.edges.iter_mut().for_each(|edge| (edge.online, edge.since) = (true, 100_000));
     world.settle();
     assert_eq!(world.run(), [4, 6, 8]);
 
