@@ -355,10 +355,16 @@ def test_a_synctarget_made_anew_does_not_know_the_old_certificate(center, home, 
 
 
 def test_edges_belong_to_workspaces(center, home, edges):
-    make_workspace(center, "root:plain")
+    make_workspace(center, "root:plain", "inventory")
+    made = token(center, "--name", "lost", "--workspace", "root:plain")
+    bindings = "/clusters/root:plain/apis/apis.kcp.io/v1alpha1/apibindings"
+    center.api("DELETE", f"{bindings}/workload.kcp.io")
+    wait_for("the binding to go", lambda: center.request("GET", f"{bindings}/workload.kcp.io")[0] == 404)
+    refused = selvedge("join-token", "create", "--kubeconfig", center.kubeconfig, "--name", "lost", "--workspace", "root:plain", code=1)
+    assert "no edge can join in root:plain" in refused and "bind the APIExport workload.kcp.io" in refused
     lost = Edge(center, home / "lost", "lost")
     edges.append(lost)
-    lost.start(token=token(center, "--name", "lost", "--workspace", "root:plain"), wait=False)
+    lost.start(token=made, wait=False)
     wait_for("an edge to be told that its workspace has none", lambda: lost.process.poll() is not None, 20)
     assert "bind the APIExport workload.kcp.io of root:espw" in lost.log_path.read_text()
     make_workspace(center, "root:org", "inventory")

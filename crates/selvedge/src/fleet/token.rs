@@ -10,7 +10,7 @@ use types::{
     join::{TOKEN_NAMESPACE, TOKEN_PREFIX, TOKEN_TYPE},
 };
 
-use super::Fleet;
+use super::{Fleet, SYNCTARGETS};
 use crate::{cli::say, identity::seconds};
 
 /// Where the center says who it is.
@@ -100,6 +100,12 @@ impl Fleet {
         let authority = said["certificateAuthority"].as_str().unwrap_or_default();
         let pin = edge::join::pin_of(authority)
             .context("the server does not say who signs its certificate: is it a center?")?;
+        // Better now than when the edge is on its way.
+        let there =
+            self.remote.call("GET", format!("/clusters/{}/{SYNCTARGETS}?limit=1", self.workspace), None).await?;
+        if there.code == 404 {
+            bail!("no edge can join in {}: {}", self.workspace, there.message());
+        }
         let token = JoinToken {
             id: format!("{:08x}", rand::random::<u32>()),
             secret: format!("{:032x}", rand::random::<u128>()),
