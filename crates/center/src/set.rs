@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use link::{Desired, HashTree, Key, Position, Tree};
+use link::{Desired, HashTree, Key, Position, Tree, Turn};
 use placement::engine::Content;
 use tokio::sync::watch;
 
@@ -224,6 +224,18 @@ impl Desired for View<'_> {
         self.contents.objects.get(key).cloned()
     }
 
+    /// Kinds and namespaces before what is in them, workloads after what they read.
+    fn turn(&self, key: &str) -> Turn {
+        let is_one_of = |collections: &[&str]| collections.iter().any(|one| key.starts_with(one));
+        if is_one_of(&["apiextensions.k8s.io/customresourcedefinitions/", "core/namespaces/"]) {
+            Turn::First
+        } else if is_one_of(&["apps/", "batch/", "core/pods/", "core/replicationcontrollers/"]) {
+            Turn::Last
+        } else {
+            Turn::Second
+        }
+    }
+
     fn is_held(&self, key: &str) -> bool {
         self.contents.held.contains(key)
     }
@@ -307,6 +319,22 @@ mod tests {
         assert_eq!(set.view(&history, 65).position().revision, 50, "60 is not applied yet");
         progress.reach(60);
         assert_eq!(set.view(&history, 65).position().revision, 65);
+    }
+
+    #[test]
+    fn kinds_and_namespaces_go_first_and_workloads_last() {
+        let (history, set) = (History::fresh(7), Set::default());
+        let view = set.view(&history, 0);
+        for (key, turn) in [
+            ("apiextensions.k8s.io/customresourcedefinitions//a.b", Turn::First),
+            ("core/namespaces//shop", Turn::First),
+            ("core/configmaps/shop/a", Turn::Second),
+            ("rbac.authorization.k8s.io/roles/shop/a", Turn::Second),
+            ("apps/deployments/shop/web", Turn::Last),
+            ("core/pods/shop/web", Turn::Last),
+        ] {
+            assert_eq!(view.turn(key), turn, "{key}");
+        }
     }
 
     #[test]

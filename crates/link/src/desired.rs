@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use crate::message::Report;
+use crate::queue::Turn;
 use crate::tree::{HashTree, Tree};
 use crate::types::{Key, Position, Version};
 
@@ -19,6 +20,10 @@ pub trait Desired: Tree {
     /// What a key should have cannot be said at present: an edge that has it keeps it as it is.
     fn is_held(&self, _key: &str) -> bool {
         false
+    }
+    /// When it goes, if others wait too.
+    fn turn(&self, _key: &str) -> Turn {
+        Turn::default()
     }
     /// How far into the center's history this set is, by a consistent read.
     fn position(&self) -> Position;

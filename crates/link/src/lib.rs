@@ -26,6 +26,7 @@ pub use desired::{Desired, Holding, MemoryDesired};
 pub use edge::{Edge, Failure, Input as EdgeInput, Output as EdgeOutput, Status as EdgeStatus};
 pub use fuse::HANDFUL;
 pub use message::{Batch, CloseReason, Hello, Message, Report, Welcome};
+pub use queue::Turn;
 pub use tree::{HashTree, Prefix, Summary, Tree};
 pub use types::{Key, Millis, Position, Version, entry_hash, key_hash};
 pub use walk::Node;

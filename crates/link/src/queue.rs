@@ -5,23 +5,32 @@ use std::collections::{HashSet, VecDeque};
 
 use crate::types::Key;
 
+/// What others are made of goes before them, whoever came first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Turn {
+    First,
+    #[default]
+    Second,
+    Last,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct KeyQueue {
-    order: VecDeque<Key>,
+    order: [VecDeque<Key>; 3],
     members: HashSet<Key>,
 }
 
 impl KeyQueue {
-    pub fn push(&mut self, key: Key) {
+    pub fn push(&mut self, key: Key, turn: Turn) {
         if self.members.insert(key.clone()) {
-            self.order.push_back(key);
+            self.order[turn as usize].push_back(key);
         }
     }
 
     pub fn pop(&mut self) -> Option<Key> {
-        let key = self.order.pop_front()?;
+        let key = self.order.iter_mut().find_map(VecDeque::pop_front)?;
         self.members.remove(&key);
-        if self.order.is_empty() {
+        if self.members.is_empty() {
             // An idle session keeps no room for the burst that once passed through it.
             *self = Self::default();
         }
@@ -29,22 +38,47 @@ impl KeyQueue {
     }
 
     /// Back to the front: it did not fit.
-    pub fn put_back(&mut self, key: Key) {
+    pub fn put_back(&mut self, key: Key, turn: Turn) {
         if self.members.insert(key.clone()) {
-            self.order.push_front(key);
+            self.order[turn as usize].push_front(key);
         }
     }
 
     pub fn len(&self) -> usize {
-        self.order.len()
+        self.members.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.order.is_empty()
+        self.members.is_empty()
     }
 
     /// Bytes held, roughly.
     pub fn memory(&self) -> usize {
-        (self.order.capacity() + 2 * self.members.capacity()) * size_of::<Key>()
+        (self.order.iter().map(VecDeque::capacity).sum::<usize>() + 2 * self.members.capacity()) * size_of::<Key>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_waits_for_its_turn_once() {
+        let mut queue = KeyQueue::default();
+        for (key, turn) in [
+            ("pod", Turn::Last),
+            ("map", Turn::Second),
+            ("kind", Turn::First),
+            ("map", Turn::Second),
+            ("space", Turn::First),
+        ] {
+            queue.push(key.into(), turn);
+        }
+        assert_eq!(queue.len(), 4);
+        assert_eq!(queue.pop().as_deref(), Some("kind"));
+        queue.put_back("kind".into(), Turn::First);
+        let all: Vec<Key> = std::iter::from_fn(|| queue.pop()).collect();
+        assert_eq!(all.iter().map(|key| &**key).collect::<Vec<_>>(), ["kind", "space", "map", "pod"]);
+        assert!(queue.is_empty());
     }
 }

@@ -25,7 +25,8 @@ impl Session {
         }
         if desired.get(&key).is_some() {
             self.deletes.remove(&key);
-            self.puts.push(key);
+            let turn = desired.turn(&key);
+            self.puts.push(key, turn);
         } else if desired.is_held(&key) {
             self.deletes.remove(&key);
         } else {
@@ -43,7 +44,8 @@ impl Session {
                     None if desired.is_held(&key) => {}
                     None => drop(self.deletes.insert(key)),
                     Some(content) if !changes.is_empty() && bytes + content.len() > BATCH_BYTES => {
-                        self.puts.put_back(key);
+                        let turn = desired.turn(&key);
+                        self.puts.put_back(key, turn);
                         break;
                     }
                     Some(content) => {
@@ -68,7 +70,8 @@ impl Session {
         let back: Vec<Key> = self.deletes.iter().filter(|key| desired.get(key).is_some()).cloned().collect();
         for key in back {
             self.deletes.remove(&key);
-            self.puts.push(key);
+            let turn = desired.turn(&key);
+            self.puts.push(key, turn);
         }
         let pending = self.deletes.len() as u64;
         let permitted = self.fuse.permits(pending, desired.count());

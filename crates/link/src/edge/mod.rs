@@ -8,7 +8,7 @@ use crate::admission::reconnect_delay;
 use crate::desired::Holding;
 use crate::liveness::Liveness;
 use crate::message::{Batch, CloseReason, Hello, Message, Report, Welcome};
-use crate::queue::KeyQueue;
+use crate::queue::{KeyQueue, Turn};
 use crate::types::{Key, Millis, Position, Version};
 use crate::walk::Walk;
 
@@ -157,7 +157,7 @@ impl Edge {
             }
             Input::Applied { ticket } => self.applied(now, ticket, holding, &mut out),
             Input::ApplyFailed { ticket, failure } => self.apply_failed(now, ticket, failure, holding, &mut out),
-            Input::Reported(keys) => keys.into_iter().for_each(|key| self.outbox.push(key)),
+            Input::Reported(keys) => keys.into_iter().for_each(|key| self.outbox.push(key, Turn::default())),
             Input::Tick => self.tick(now, &mut out),
             Input::Blocked(blocked) => self.blocked = blocked,
         }
@@ -272,7 +272,7 @@ impl Edge {
         self.backlog.clear();
         self.applying.take_if(|applying| applying.retry_at.is_some());
         for (_, reports) in self.reports.drain(..) {
-            reports.into_iter().for_each(|(key, _)| self.outbox.push(key));
+            reports.into_iter().for_each(|(key, _)| self.outbox.push(key, Turn::default()));
         }
         out.push(Output::Status(Status::Offline));
     }
