@@ -220,3 +220,17 @@ async fn turned_on_paused_resumed_and_turned_off() {
     let left = center.store.range(store::Range::prefix("~rollouts/"), 0, None).await.unwrap().entries;
     assert!(left.is_empty(), "{left:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rollout_is_written_by_its_batches_not_by_its_edges() {
+    let center = Center::new().await;
+    let edges = center.shop(100).await;
+    center.roll_out(json!({"batch": "25%"})).await;
+    center.wait_phase("Complete", 1).await;
+    let before = center.store.revision().await.unwrap();
+    center.page("2").await;
+    center.wait_phase("Complete", 2).await;
+    assert_eq!(with_page(&edges, "2"), 100);
+    let written = center.store.revision().await.unwrap() - before;
+    assert!(written < 60, "{written} writes for four batches");
+}
