@@ -136,7 +136,6 @@ def test_an_object_meant_for_edges_does_nothing_at_the_center(example):
     gauges = "/apis/stable.example.com/v1/gauges"
     wait_for("the kind on the edge", lambda: florin.api("GET", gauges)["kind"] == "GaugeList")
     assert center.request("GET", f"/clusters/{WMW_C}{gauges}")[0] == 404
-    kubectl(WMW_C, "delete", "edgeplacement", "definitions")
 
 
 def test_a_relabelled_location_moves_its_workload(example):
@@ -171,6 +170,7 @@ def test_an_unschedulable_edge_keeps_what_it_has_until_it_is_evicted(example):
 
 def test_the_center_comes_back_and_everything_is_as_it_was(example):
     center, florin, guilder, kubectl = example
+    wait_for("the slice", lambda: destinations(kubectl, WMW_C, "edge-placement-c") == ["florin", "guilder"])
     before = center.api("GET", f"/clusters/{WMW_C}/apis/edge.kcp.io/v1alpha1/singleplacementslices/edge-placement-c")
     center.kill()
     center.start()
