@@ -137,7 +137,8 @@ fn line(name: &str, rollout: &Value) -> String {
 
 /// Full where edges are ready, half where they have it.
 fn bar(ready: u64, updated: u64, total: u64) -> String {
-    let part = |count: u64| if total == 0 { WIDTH } else { (count.min(total) * WIDTH) / total };
+    // Of no edges, all are ready.
+    let part = |count: u64| (count.min(total) * WIDTH).checked_div(total).unwrap_or(WIDTH);
     let (full, half) = (part(ready), part(updated.max(ready)));
     (0..WIDTH)
         .map(|n| {
