@@ -115,6 +115,11 @@ impl Quantity {
         self.scaled_value(-3)
     }
 
+    /// In billionths, exactly: nothing smaller is ever kept. `None` if that is more than 128 bits hold.
+    pub fn nano_value(&self) -> Option<i128> {
+        aligned(self.mantissa, self.scale, NANO)
+    }
+
     fn scaled_value(&self, scale: i32) -> i64 {
         let rounded = self.clone().rounded(scale);
         let shift = u32::try_from(rounded.scale.saturating_sub(scale)).unwrap_or(0);
@@ -453,6 +458,11 @@ mod tests {
         ] {
             let quantity = Quantity::parse(text).unwrap();
             assert_eq!((quantity.value(), quantity.milli_value()), (value, milli), "{text}");
+        }
+        for (text, nano) in
+            [("1500m", Some(1_500_000_000)), ("3n", Some(3)), ("-1Ki", Some(-1_024_000_000_000)), ("1e40", None)]
+        {
+            assert_eq!(Quantity::parse(text).unwrap().nano_value(), nano, "{text}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! From placements, objects, customizers and inventory to what each edge shall hold, and from what edges report to what people are
 //! told. Pure: no I/O, no clock, no locks. `center` feeds it and carries out what it says.
 
+pub mod account;
 pub mod class;
 pub mod config;
 pub mod customize;
@@ -15,6 +16,7 @@ pub mod projection;
 pub mod rollout;
 pub mod schedule;
 pub mod slices;
+pub mod summary;
 pub mod workspace;
 
 #[cfg(test)]

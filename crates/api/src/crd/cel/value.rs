@@ -78,6 +78,10 @@ pub(crate) fn unescape(name: &str) -> String {
 
 /// A value as JSON; `None` for what has no JSON form.
 pub(crate) fn to_json(value: &Value) -> Option<Json> {
+    // What is not there is null; what is there is what it is.
+    if let Some(inner) = super::eval::optional(value) {
+        return inner.map_or(Some(Json::Null), |inner| to_json(&inner));
+    }
     Some(match value {
         Value::Null => Json::Null,
         Value::Bool(flag) => (*flag).into(),
