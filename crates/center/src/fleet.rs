@@ -25,6 +25,7 @@ use crate::{
     forward,
     history::{History, Opened},
     join,
+    mailbox::{self, Open},
     mailboxes::{self, Mailboxes},
     news::Paper,
     placing::Placing,
@@ -64,6 +65,7 @@ pub struct Fleet {
     pub(crate) tunnels: Tunnels,
     pub(crate) news: Paper,
     mailboxes: Mailboxes,
+    pub(crate) open: Open,
     admission: Mutex<Admission>,
     begun: AtomicU64,
     busy: AtomicU64,
@@ -96,6 +98,7 @@ impl Fleet {
             tunnels: Tunnels::default(),
             news: Paper::default(),
             mailboxes: Mailboxes::default(),
+            open: Open::default(),
             admission: Mutex::new(Admission::new(PER_SECOND, BURST)),
             begun: AtomicU64::new(0),
             busy: AtomicU64::new(0),
@@ -114,6 +117,7 @@ impl Fleet {
             Arc::new(join::Joining),
             Arc::new(reported::Reported(fleet())),
             Arc::new(tunnel::Ends(fleet())),
+            Arc::new(mailbox::Looking(fleet())),
             Arc::new(tunnel::Mailboxes(fleet())),
         ]
     }

@@ -8,6 +8,7 @@ mod fleet;
 mod forward;
 mod history;
 pub mod join;
+mod mailbox;
 mod mailboxes;
 mod news;
 mod placing;

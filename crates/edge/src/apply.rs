@@ -14,7 +14,7 @@ use store::{Commit, Compare, Op, Outcome};
 use types::ObjectKey;
 
 use crate::{
-    book::{Book, CLUSTER, GONE, HELD, LINK, Progress},
+    book::{Book, CLUSTER, GONE, HELD, LINK, Progress, TOLD},
     held::{Held, Reported},
     place, report,
 };
@@ -163,10 +163,12 @@ fn put(
     }
     let (value, mut after) = place::place(key, sent, existing.as_ref(), before.as_ref());
     after.hash = entry_hash(name, content);
-    if server.cache.get(GONE, name).is_some() {
+    for former in [GONE, TOLD] {
         // The center has a report of a former object of that name: any state of this one is news.
-        after.reported = Some(Reported::default());
-        delete_record(commit, GONE, name);
+        if server.cache.get(former, name).is_some() {
+            after.reported = Some(Reported::default());
+            delete_record(commit, former, name);
+        }
     }
     // Before the object: at no revision is it anybody's but the center's.
     put_record(commit, HELD, name, &after);

@@ -4,7 +4,7 @@
 //! is durable, at any moment, also of commits of which nobody knows whether they took place.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -13,7 +13,15 @@ use serde::{Deserialize, Serialize};
 use server::cache::{Change, ChangeKind, Observer};
 use tokio::sync::Notify;
 
-use crate::held::Held;
+use types::ObjectKey;
+
+use crate::{
+    held::Held,
+    upsync::{CONFIGS, THE_ONE, Wanted},
+};
+
+/// So many of those that are left out are remembered.
+const LEFT_OUT: usize = 32;
 
 /// The edge's objects are in this workspace of its own.
 pub const CLUSTER: &str = "root";
@@ -21,6 +29,8 @@ pub const CLUSTER: &str = "root";
 pub const HELD: &str = "edge.selvedge.dev/_held";
 /// One for each object that is gone and of which the center may still have a report.
 pub const GONE: &str = "edge.selvedge.dev/_gone";
+/// One for each object of the edge's own that the center has, or may have, whole.
+pub const TOLD: &str = "edge.selvedge.dev/_told";
 /// One record with how far the edge has followed the center.
 pub const LINK: &str = "edge.selvedge.dev/_link";
 
@@ -71,11 +81,33 @@ struct Inner {
     /// Objects that may have a new state.
     changed: BTreeSet<Key>,
     /// What was sent and not acked yet: of which version, and what state.
-    sent: HashMap<Key, (Version, Option<u128>)>,
+    sent: HashMap<Key, (Version, Sent)>,
     /// Objects that stand in the center's way until they are gone.
     in_the_way: BTreeSet<Key>,
     /// One of them is.
     freed: bool,
+    /// What is to be reported of the edge's own.
+    wanted: Arc<Wanted>,
+    /// The center asks for something else than before, or there is room for what was left out.
+    look_again: bool,
+    /// What was reported of the edge's own.
+    told: BTreeSet<Key>,
+    /// What is asked for, and was never reported.
+    promised: BTreeSet<Key>,
+    /// What is asked for, and is not reported, and why.
+    left_out: BTreeMap<Key, &'static str>,
+    left_out_changed: bool,
+}
+
+/// What a report said, by its hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// How an object of the center's fares.
+    Status(u128),
+    /// An object of the edge's own.
+    Whole(u128),
+    /// Nothing: it is gone, or the center has no business with it any more.
+    Gone,
 }
 
 impl Book {
@@ -94,7 +126,23 @@ impl Book {
                 let mut inner = self.lock();
                 match serde_json::from_slice::<Held>(&object.json) {
                     Ok(held) if there => inner.tree.insert_hash(&key, held.hash),
-                    _ => inner.tree.remove(&key),
+                    _ => {
+                        inner.tree.remove(&key);
+                        // What came to be because of it is nobody's business any more.
+                        let told: Vec<Key> = inner.told.iter().cloned().collect();
+                        inner.changed.extend(told);
+                    }
+                }
+                inner.changed.insert(key);
+            }
+            TOLD => {
+                let key = Key::from(&*object.key);
+                let mut inner = self.lock();
+                if there {
+                    inner.told.insert(key.clone());
+                } else {
+                    inner.told.remove(&key);
+                    inner.look_again |= !inner.left_out.is_empty();
                 }
                 inner.changed.insert(key);
             }
@@ -111,9 +159,13 @@ impl Book {
                 };
                 let key = Key::from(format!("{collection}/{local}"));
                 let mut inner = self.lock();
+                if collection == CONFIGS && &*object.key == THE_ONE {
+                    inner.ask(if there { Wanted::read(&object.value()) } else { Wanted::default() });
+                    self.changed.notify_one();
+                }
                 if !there && inner.in_the_way.remove(&key) {
                     inner.freed = true;
-                } else if inner.tree.get(&key).is_none() {
+                } else if inner.tree.get(&key).is_none() && !inner.is_own_and_wanted(&key) {
                     return;
                 } else {
                     inner.changed.insert(key);
@@ -148,16 +200,74 @@ impl Book {
         std::mem::take(&mut self.lock().changed).into_iter().collect()
     }
 
-    pub fn sent(&self, key: &Key, version: Version, state: Option<u128>) {
-        self.lock().sent.insert(key.clone(), (version, state));
+    /// What the center asks for of the edge's own.
+    pub fn wanted(&self) -> Arc<Wanted> {
+        self.lock().wanted.clone()
+    }
+
+    /// Whether everything has to be looked at again: what is asked for may be something else.
+    pub fn take_look_again(&self) -> bool {
+        let mut inner = self.lock();
+        let again = std::mem::take(&mut inner.look_again);
+        if again && !inner.left_out.is_empty() {
+            inner.left_out.clear();
+            inner.left_out_changed = true;
+        }
+        again
+    }
+
+    /// An object of the edge's own is to be reported for the first time.
+    pub fn promise(&self, key: &Key) {
+        if self.lock().promised.insert(key.clone()) {
+            self.changed.notify_one();
+        }
+    }
+
+    pub fn take_promised(&self) -> Vec<Key> {
+        std::mem::take(&mut self.lock().promised).into_iter().collect()
+    }
+
+    pub fn leave_out(&self, key: &Key, why: &'static str) {
+        let mut inner = self.lock();
+        if inner.left_out.len() < LEFT_OUT && inner.left_out.insert(key.clone(), why).is_none() {
+            inner.left_out_changed = true;
+            drop(inner);
+            self.changed.notify_one();
+        }
+    }
+
+    pub fn leave_in(&self, key: &Key) {
+        let mut inner = self.lock();
+        if inner.left_out.remove(key).is_some() {
+            inner.left_out_changed = true;
+            drop(inner);
+            self.changed.notify_one();
+        }
+    }
+
+    /// What is left out, if that is news.
+    pub fn take_left_out(&self) -> Option<Vec<String>> {
+        let mut inner = self.lock();
+        if !std::mem::take(&mut inner.left_out_changed) {
+            return None;
+        }
+        let mut said: Vec<String> = inner.left_out.iter().map(|(key, why)| format!("{key}: {why}")).collect();
+        if said.len() == LEFT_OUT {
+            said.push("and perhaps more".to_owned());
+        }
+        Some(said)
+    }
+
+    pub fn sent(&self, key: &Key, version: Version, what: Sent) {
+        self.lock().sent.insert(key.clone(), (version, what));
     }
 
     /// What was sent under this version, if nothing was sent since.
-    pub fn take_sent(&self, key: &Key, version: Version) -> Option<Option<u128>> {
+    pub fn take_sent(&self, key: &Key, version: Version) -> Option<Sent> {
         let mut inner = self.lock();
-        let (_, state) = inner.sent.get(key).copied().filter(|(sent, _)| *sent == version)?;
+        let (_, what) = inner.sent.get(key).copied().filter(|(sent, _)| *sent == version)?;
         inner.sent.remove(key);
-        Some(state)
+        Some(what)
     }
 
     pub fn forget_sent(&self) {
@@ -174,6 +284,23 @@ impl Book {
 
     pub fn range(&self, from: u64, to: u64, visit: &mut dyn FnMut(u64, &Key, u128)) {
         self.lock().tree.range(from, to, visit);
+    }
+}
+
+impl Inner {
+    fn ask(&mut self, wanted: Wanted) {
+        if *self.wanted != wanted {
+            self.wanted = Arc::new(wanted);
+            self.look_again = true;
+        }
+    }
+
+    fn is_own_and_wanted(&self, name: &Key) -> bool {
+        if self.wanted.is_nothing() && self.told.is_empty() {
+            return false;
+        }
+        let asked = |key: ObjectKey<'_>| self.wanted.may_be_associated(&key) || self.wanted.asks_for(&key);
+        self.told.contains(name) || ObjectKey::parse(name).is_some_and(asked)
     }
 }
 

@@ -22,6 +22,7 @@ use crate::{
     book::{Book, GONE},
     report::View,
     show::Shown,
+    whole,
     writer::{Done, Job},
 };
 
@@ -264,6 +265,7 @@ impl<'a> Driver<'a> {
                     self.book.range(0, u64::MAX, &mut |_, key, _| keys.push(key.clone()));
                     let gone = self.server.cache.snapshot(GONE);
                     keys.extend(gone.items.range("", "").map(|object| Key::from(&*object.key)));
+                    keys.extend(whole::candidates(self.server, self.book));
                     self.feed(Input::Reported(keys));
                 }
             }
@@ -283,11 +285,21 @@ impl<'a> Driver<'a> {
         if self.book.take_freed() {
             self.ask_anew();
         }
-        let keys = self.book.take_changed();
+        let mut keys = self.book.take_changed();
+        if self.book.take_look_again() {
+            keys.extend(whole::candidates(self.server, self.book));
+        }
         for key in keys.iter().filter(|key| self.book.holds(key) && !self.is_there(key)) {
             self.job(Job::Lost(key.clone()));
         }
         self.feed(Input::Reported(keys));
+        let promised = self.book.take_promised();
+        if !promised.is_empty() {
+            self.job(Job::Promise(promised));
+        }
+        if let Some(said) = self.book.take_left_out() {
+            self.job(Job::LeftOut(said));
+        }
     }
 
     fn is_there(&self, key: &Key) -> bool {

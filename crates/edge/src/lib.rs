@@ -16,6 +16,8 @@ pub mod show;
 #[cfg(test)]
 mod tests;
 pub mod tunnel;
+mod upsync;
+mod whole;
 mod writer;
 
 pub use agent::{Agent, Dialer, Opener};

@@ -1,5 +1,7 @@
 //! What the center is told of its objects: always the latest, and again until it has acked it.
 //!
+//! Of its own objects it is told what it asks for: see [`crate::whole`].
+//!
 //! There is no outbox on disk. What has to be reported is what differs from what was acked, and both are in the store.
 
 use std::sync::Arc;
@@ -13,8 +15,9 @@ use types::ObjectKey;
 
 use crate::{
     apply::{commit_and_see, delete_record, held, place_of, put_record, write_progress},
-    book::{Book, GONE, HELD},
+    book::{Book, GONE, HELD, Sent, TOLD},
     held::Reported,
+    whole,
 };
 
 const TRIES: usize = 30;
@@ -68,7 +71,7 @@ impl Holding for View<'_> {
         let key = Key::from(key);
         let epoch = self.book.progress().epoch;
         let place = ObjectKey::parse(&key)?;
-        let (counter, state) = match held(self.server, &key) {
+        let (counter, state, sent) = match held(self.server, &key) {
             Some((held, _)) => {
                 let object = place_of(self.server, &place).get()?;
                 let state = match (state(&object), held.reported) {
@@ -76,16 +79,47 @@ impl Holding for View<'_> {
                     (None, Some(_)) => Bytes::from_static(NOTHING),
                     (None, None) => return None,
                 };
-                if held.reported == Some(Reported { epoch, hash: hash(&state) }) {
+                let hash = hash(&state);
+                if held.reported == Some(Reported { epoch, hash }) {
                     return None;
                 }
-                (object.revision, Some(state))
+                (object.revision, Some(state), Sent::Status(hash))
             }
-            None => (self.server.cache.get(GONE, &key)?.revision, None),
+            None => self.own(&key, &place, epoch)?,
         };
         let version = Version { epoch, counter };
-        self.book.sent(&key, version, state.as_deref().map(hash));
+        self.book.sent(&key, version, sent);
         Some(Report { key, version, state })
+    }
+}
+
+impl View<'_> {
+    /// What there is to say of an object that is none of the center's.
+    fn own(&self, key: &Key, place: &ObjectKey<'_>, epoch: u64) -> Option<(u64, Option<Bytes>, Sent)> {
+        // Before anything is looked up: what comes later has a later revision.
+        let now = self.server.cache.revision();
+        let told = self.server.cache.get(TOLD, key);
+        let object = place_of(self.server, place).get();
+        let object = object.filter(|object| whole::is_wanted(self.server, self.book, place, object));
+        let state = object.as_ref().and_then(|object| whole::state(object));
+        match (&object, &state, &told) {
+            (Some(_), None, _) => self.book.leave_out(key, "it is too large"),
+            (None, ..) | (_, _, Some(_)) => self.book.leave_in(key),
+            _ => {}
+        }
+        match (object, state, told) {
+            (Some(object), Some(state), Some(told)) => {
+                let hash = hash(&state);
+                let told: Reported = serde_json::from_slice(&told.json).unwrap_or_default();
+                (told != Reported { epoch, hash }).then_some((object.revision, Some(state), Sent::Whole(hash)))
+            }
+            (Some(_), Some(_), None) => {
+                self.book.promise(key);
+                None
+            }
+            (_, _, Some(_)) => Some((now, None, Sent::Gone)),
+            (_, _, None) => Some((self.server.cache.get(GONE, key)?.revision, None, Sent::Gone)),
+        }
     }
 }
 
@@ -96,14 +130,24 @@ pub async fn acked(server: &Server, book: &Book, at: Position, reports: &[(Key, 
     for _ in 0..TRIES {
         let progress = book.progress();
         let mut commit = Commit::default();
-        for (key, version, state) in reports.iter().filter(|(_, version, _)| version.epoch == progress.epoch) {
-            match (state, held(server, key)) {
-                (Some(hash), Some((mut held, revision))) => {
+        for (key, version, sent) in reports.iter().filter(|(_, version, _)| version.epoch == progress.epoch) {
+            match (sent, held(server, key)) {
+                (Sent::Status(hash), Some((mut held, revision))) => {
                     held.reported = Some(Reported { epoch: version.epoch, hash: *hash });
                     commit.compares.push(Compare { key: format!("{HELD}/{key}"), modified: revision });
                     put_record(&mut commit, HELD, key, &held);
                 }
-                (None, None) if server.cache.get(GONE, key).is_some_and(|gone| gone.revision == version.counter) => {
+                (Sent::Whole(hash), None) => {
+                    put_record(&mut commit, TOLD, key, &Reported { epoch: version.epoch, hash: *hash });
+                    delete_record(&mut commit, GONE, key);
+                }
+                (Sent::Gone, None) if server.cache.get(TOLD, key).is_some() => {
+                    delete_record(&mut commit, TOLD, key);
+                    delete_record(&mut commit, GONE, key);
+                }
+                (Sent::Gone, None)
+                    if server.cache.get(GONE, key).is_some_and(|gone| gone.revision == version.counter) =>
+                {
                     delete_record(&mut commit, GONE, key);
                 }
                 _ => {}

@@ -13,6 +13,7 @@ use crate::{
     book::{Book, CLUSTER, GONE, HELD},
     report,
     show::{self, Shown},
+    whole,
 };
 
 pub enum Job {
@@ -26,6 +27,10 @@ pub enum Job {
     },
     /// Perhaps somebody took away what the center sent.
     Lost(Key),
+    /// Objects of the edge's own are going to be reported.
+    Promise(Vec<Key>),
+    /// Not all that is asked for is reported.
+    LeftOut(Vec<String>),
     Show(Shown),
 }
 
@@ -72,6 +77,14 @@ pub async fn run(
                 Ok(false) => {}
                 Err(error) => tracing::warn!(%error, %key, "cannot note that an object is missing"),
             },
+            Job::Promise(keys) => {
+                if let Err(error) = whole::promise(&server, &book, &keys).await {
+                    tracing::warn!(%error, "objects of this edge cannot be reported yet");
+                    keys.iter().for_each(|key| book.promise(key));
+                    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                }
+            }
+            Job::LeftOut(said) => whole::say_left_out(&server, &said).await,
             Job::Show(shown) => show::show(&server, &shown).await,
         }
     }

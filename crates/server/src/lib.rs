@@ -1,6 +1,7 @@
 //! The Kubernetes API over HTTP: the same server at the center and on every edge.
 
 mod admission;
+mod assemble;
 pub mod audit;
 mod authorize;
 pub mod body;
@@ -10,6 +11,7 @@ pub mod clock;
 mod controllers;
 mod discovery;
 mod dispatch;
+pub mod embedded;
 mod exports;
 pub mod identity;
 pub mod internal;
@@ -109,7 +111,7 @@ pub struct Server {
     pub cache: Arc<Cache>,
     pub kinds: Arc<Kinds>,
     pub exports: Arc<exports::Exports>,
-    pub identity: identity::Identity,
+    pub identity: Arc<identity::Identity>,
     pub authorization: Arc<authorize::Authorization>,
     pub admission: Arc<admission::Registry>,
     pub plugins: Plugins,

@@ -16,20 +16,13 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use crate::{
     Error, Options, Server,
-    admission::Registry,
+    assemble::{Front, Index},
     audit::Audit,
-    authorize::Authorization,
     cache::Cache,
     controllers::{self, Controllers},
-    exports::Exports,
     identity::{Identity, Peer, shared},
-    kinds::Kinds,
-    limits::Inflight,
-    metrics::Metrics,
     onward::{Kubelets, Lingering, Upgraded},
-    openapi::Documents,
     wire,
-    workspaces::Workspaces,
 };
 
 /// A client has this long to shake hands, and to send its headers.
@@ -62,50 +55,30 @@ pub async fn start(options: Options) -> Result<Running, Error> {
     let kubelets = Kubelets::open(options.identity.kubelet_authority.as_deref())?;
     let audit = options.audit.map(Audit::open).transpose()?;
     let tls = TlsAcceptor::from(identity.tls(options.protocols.iter().map(|protocol| protocol.name()))?);
-    let kinds = Arc::new(Kinds::new(options.provides));
+    let index = Index::new(options.provides);
     let controllers = Controllers::new();
-    let exports = Arc::new(Exports::default());
-    let authorization = Arc::new(Authorization::default());
-    let admission = Arc::new(Registry::default());
-    let workspaces = Arc::new(Workspaces::default());
-    let mut observers = vec![
-        kinds.clone().observer(),
-        authorization.observer(),
-        admission.observer(),
-        workspaces.observer(),
-        exports.observer(),
-        controllers.observer(),
-    ];
+    let mut observers = index.observers();
+    observers.push(controllers.observer());
     if options.shared_store {
         observers.push(shared::observer(identity.tokens().keys().clone()));
     }
     observers.extend(options.observers);
     let cache = Cache::load(options.store.clone(), observers).await?;
     let (stop, shutdown) = watch::channel(false);
-    let server = Arc::new(Server {
-        cache,
-        kinds,
-        exports: exports.clone(),
-        identity,
-        authorization,
-        admission,
+    let front = Front {
+        identity: Arc::new(identity),
         plugins: options.plugins,
-        workspaces,
-        conversions: Default::default(),
-        turns: Default::default(),
-        inflight: Inflight::new(&options.limits),
-        openapi: Documents::default(),
-        metrics: Metrics::default(),
         audit,
         kubelets,
         shutdown,
         address,
+        limits: options.limits,
         mounts: options.mounts,
         protocols: options.protocols,
         owner: options.owner,
         shared_store: options.shared_store,
-        limits: options.limits,
-    });
+    };
+    let server = Arc::new(Server::assemble(cache, index, front));
     let spaces = server.workspaces.clone();
     let requests = move |workspace: &str| spaces.limits(workspace).requests;
     server.inflight.set_limit_of(Box::new(move |workspace| requests(workspace).and_then(|n| n.try_into().ok())));
@@ -117,7 +90,7 @@ pub async fn start(options: Options) -> Result<Running, Error> {
     server.identity.publish(address)?;
     let ended = tokio::spawn(accept(server.clone(), listener, tls));
     controllers.start(&server);
-    exports.start(&server);
+    server.exports.start(&server);
     Ok(Running { server, address, stop, ended })
 }
 

@@ -2,13 +2,18 @@
 
 use std::sync::Arc;
 
-use api::status::Result;
+use api::status::{Result, Status};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 
-use crate::{Server, body::Body, identity::User};
+use crate::{
+    Server, authorize,
+    body::Body,
+    identity::{Attributes, User},
+    request::{Path, Query, Route, Verb},
+};
 
 /// A request's body, from whatever connection it comes.
 pub type AnyBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
@@ -50,4 +55,19 @@ pub struct Mounted {
     pub path: String,
     /// With the upgrade of its connection, if it asks for one, in its extensions.
     pub request: Request<AnyBody>,
+}
+
+impl Mounted {
+    /// What is asked for behind the workspace, as roles name it: a resource, or a path.
+    pub fn attributes(&self) -> Result<Attributes> {
+        let (method, path) = (self.request.method(), Path::parse(&self.path)?);
+        // A workspace within a workspace is not behind it, but beside it.
+        if self.path.starts_with("/clusters/") || path.view.is_some() {
+            return Err(Status::no_such_path());
+        }
+        let Route::Resource(target) = path.route else { return Ok(authorize::of_path(method, &self.path)) };
+        let query = Query::parse(self.request.uri().query());
+        let verb = Verb::of(method, &target, &query).ok_or_else(Status::method_not_allowed)?;
+        Ok(authorize::of_request(verb, &target, &query))
+    }
 }

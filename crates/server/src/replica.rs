@@ -17,7 +17,7 @@ use store::{Commit, Compare, Op};
 use crate::{
     Server, admission, clock,
     internal::Internal,
-    kinds::{DEFINITIONS, Kind},
+    kinds::{DEFINITIONS, Kind, system},
     object::{self, Object},
     verbs::{
         create::metadata,
@@ -40,6 +40,15 @@ pub struct Place<'a> {
     pub name: &'a str,
 }
 
+/// What is known of an object where it really is, if it is only shown here.
+#[derive(Clone, Copy)]
+pub struct Seen<'a> {
+    pub uid: &'a str,
+    pub created: &'a str,
+    /// Nothing leaves it as it is, null takes it away.
+    pub status: Option<&'a Value>,
+}
+
 /// What a put does to what was there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
@@ -60,7 +69,36 @@ impl Place<'_> {
     }
 
     /// Adds to the commit what makes `value` the object at this place, which is `old` now.
-    pub fn put(&self, mut value: Value, old: Option<&Object>, commit: &mut Commit) -> Result<Put> {
+    pub fn put(&self, value: Value, old: Option<&Object>, commit: &mut Commit) -> Result<Put> {
+        self.put_as(value, None, old, commit)
+    }
+
+    /// The same for an object that is another server's, of which this one only shows what is known.
+    pub fn show(&self, value: Value, seen: Seen<'_>, old: Option<&Object>, commit: &mut Commit) -> Result<Put> {
+        self.put_as(value, Some(seen), old, commit)
+    }
+
+    /// Adds to the commit what shows an object whole as another server has it: with its identity, its status, its owners.
+    pub fn mirror(&self, mut value: Value, old: Option<&Object>, commit: &mut Commit) -> Result<Put> {
+        self.check(&value)?;
+        if let Some(kind) = self.kind(&value, commit)? {
+            write::conform(&kind, &mut value)?;
+            write::to_stored(&kind, &mut value)?;
+            if kind.is_definition() {
+                self.establish(&mut value);
+            }
+        }
+        metadata(&mut value).remove("resourceVersion");
+        self.write(&value, old.map(Object::value).as_ref(), old, commit, Put::Written)
+    }
+
+    fn put_as(
+        &self,
+        mut value: Value,
+        seen: Option<Seen<'_>>,
+        old: Option<&Object>,
+        commit: &mut Commit,
+    ) -> Result<Put> {
         self.check(&value)?;
         let kind = self.kind(&value, commit)?;
         let before = old.map(Object::value);
@@ -71,10 +109,27 @@ impl Place<'_> {
             }
             other => self.prepare_custom(other.as_deref(), &mut value, before.as_ref())?,
         }
-        if before.as_ref().is_some_and(|before| update::is_same(before, &value)) {
+        if let Some(seen) = seen {
+            seen.say(&mut value);
+            if kind.is_some_and(|kind| kind.is_definition()) {
+                self.establish(&mut value);
+            }
+        }
+        self.write(&value, before.as_ref(), old, commit, put)
+    }
+
+    fn write(
+        &self,
+        value: &Value,
+        before: Option<&Value>,
+        old: Option<&Object>,
+        commit: &mut Commit,
+        put: Put,
+    ) -> Result<Put> {
+        if before.is_some_and(|before| update::is_same(before, value)) {
             return Ok(Put::Same);
         }
-        let stored = object::encode(&value);
+        let stored = object::encode(value);
         let limit = self.server.limits.body;
         if stored.len() > limit {
             return Err(Status::too_large(format!("{} bytes are more than the {limit} that are kept", stored.len())));
@@ -157,6 +212,19 @@ impl Place<'_> {
         )))
     }
 
+    /// A definition of which nobody has said how it fares is served all the same, if its names are free: here nothing else
+    /// would see to it.
+    fn establish(&self, definition: &mut Value) {
+        if definition.pointer("/status/conditions").is_some_and(|said| !said.as_array().is_none_or(Vec::is_empty)) {
+            return;
+        }
+        let prefix = format!("{}/", self.cluster);
+        let snapshot = self.server.cache.snapshot(DEFINITIONS);
+        let mut others: Vec<Value> = snapshot.items.range(&prefix, "").map(|other| other.value()).collect();
+        others.extend(system::names(definition["spec"]["group"].as_str().unwrap_or_default()));
+        api::crd::accept(definition, &others, &clock::now());
+    }
+
     fn prepare(&self, kind: &Arc<Kind>, value: &mut Value, old: Option<&Value>, commit: &mut Commit) -> Result<Put> {
         let hand = Internal::new(self.server, self.cluster, MANAGER);
         let call = hand.call(kind, self.namespace, self.name, "");
@@ -216,6 +284,19 @@ impl Place<'_> {
             // What it was before does not count: the way from there to here was judged where it was made.
             Some(kind) => write::validate_create(kind, value),
             None => Ok(()),
+        }
+    }
+}
+
+impl Seen<'_> {
+    fn say(&self, value: &mut Value) {
+        let metadata = metadata(value);
+        metadata.insert("uid".into(), self.uid.into());
+        metadata.insert("creationTimestamp".into(), self.created.into());
+        match self.status {
+            Some(Value::Null) => drop(value.as_object_mut().map(|object| object.remove("status"))),
+            Some(status) => value["status"] = status.clone(),
+            None => {}
         }
     }
 }

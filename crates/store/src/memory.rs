@@ -29,6 +29,8 @@ struct Shared {
 struct State {
     newest: Revision,
     oldest: Revision,
+    /// The next one is at least this.
+    next: Revision,
     closed: bool,
     /// Every kept version of a key, oldest first.
     keys: BTreeMap<String, Vec<Version>>,
@@ -45,7 +47,25 @@ struct Version {
 
 impl MemoryStore {
     pub fn new() -> Self {
-        Self { shared: Arc::new(Shared { state: Mutex::default(), changed: watch::Sender::new(()) }) }
+        Self::beginning_at(0)
+    }
+
+    /// One that is empty at this revision, and remembers nothing from before it.
+    pub fn beginning_at(revision: Revision) -> Self {
+        let state = State { newest: revision, oldest: revision, ..State::default() };
+        Self { shared: Arc::new(Shared { state: Mutex::new(state), changed: watch::Sender::new(()) }) }
+    }
+
+    /// The next commit that changes something takes at least this revision.
+    pub fn next_is_at_least(&self, revision: Revision) {
+        let mut state = self.shared.lock();
+        state.next = state.next.max(revision);
+    }
+
+    /// The same as [`Store::close`], for who cannot wait.
+    pub fn shut(&self) {
+        self.shared.lock().closed = true;
+        self.shared.changed.send_replace(());
     }
 }
 
@@ -101,8 +121,7 @@ impl Store for MemoryStore {
     }
 
     async fn close(&self) {
-        self.shared.lock().closed = true;
-        self.shared.changed.send_replace(());
+        self.shut();
     }
 }
 
@@ -139,7 +158,7 @@ impl State {
 
     /// At one new revision, if anything changes.
     fn change(&mut self, ops: Vec<Op>) {
-        let revision = self.newest + 1;
+        let revision = self.next.max(self.newest + 1);
         let mut events = Vec::new();
         for op in ops {
             let created = self.live(op.key()).and_then(|version| version.live.as_ref()).map(|(_, created)| *created);
@@ -251,5 +270,35 @@ impl Cursor {
             }
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt;
+
+    use super::*;
+
+    fn put(key: &str) -> Commit {
+        Commit { ops: vec![Op::Put { key: key.into(), value: Bytes::from_static(b"x") }], ..Commit::default() }
+    }
+
+    #[tokio::test]
+    async fn begins_where_it_is_told() {
+        let store = MemoryStore::beginning_at(40);
+        assert_eq!((store.revision().await.unwrap(), store.oldest().await.unwrap()), (40, 40));
+        assert!(matches!(store.watch(Range::all(), 39).await, Err(Error::Compacted { asked: 39, oldest: 40 })));
+        let mut feed = store.watch(Range::all(), 40).await.unwrap();
+        assert_eq!(store.commit(put("a")).await.unwrap(), Outcome::Committed(41));
+        store.next_is_at_least(50);
+        assert_eq!(store.commit(Commit::default()).await.unwrap(), Outcome::Committed(41));
+        assert_eq!(store.commit(put("b")).await.unwrap(), Outcome::Committed(50));
+        store.next_is_at_least(7);
+        assert_eq!(store.commit(put("c")).await.unwrap(), Outcome::Committed(51));
+        for revision in [41, 50, 51] {
+            assert_eq!(feed.next().await.unwrap().unwrap().revision, revision);
+        }
+        store.shut();
+        assert!(matches!(feed.next().await, Some(Err(Error::Closed))));
     }
 }

@@ -27,3 +27,5 @@ pub const ONLY_EDGE: &str = "edge";
 pub const CREATE_ONLY: &str = "edge.selvedge.dev/create-only";
 /// On a placed object, `true`: it stays on the edge, as the edge's own, when it is no longer placed there.
 pub const ORPHAN: &str = "edge.selvedge.dev/orphan";
+/// On an object in a mailbox, as a label with the value `yes`: the edge made it, and reported it.
+pub const UPSYNCED: &str = "edge.kcp.io/upsynced";

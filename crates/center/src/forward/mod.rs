@@ -88,7 +88,7 @@ async fn receive(asked: Mounted) -> Result<Said> {
     serde_json::from_slice(&body).map_err(|_| Status::bad_request("this is no write that an edge forwards"))
 }
 
-async fn read_all(mut body: server::mount::AnyBody) -> Result<Vec<u8>> {
+pub(crate) async fn read_all(mut body: server::mount::AnyBody) -> Result<Vec<u8>> {
     let mut all = Vec::new();
     while let Some(frame) = body.frame().await {
         match frame {

@@ -1,6 +1,7 @@
 //! The fleet over a real server on a store in memory, with edges that never leave the process.
 
 mod edge;
+mod mailbox;
 mod mailboxes;
 mod placing;
 mod rollouts;

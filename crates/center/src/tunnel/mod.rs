@@ -3,7 +3,7 @@
 //! The center dials nobody. It asks the edge, over its session, to open a stream ([`link::Message::Open`]), and speaks HTTP/1.1 on
 //! it as a client: one stream for each request. Who asks is decided here and told to the edge, which decides again.
 
-mod caller;
+pub(crate) mod caller;
 mod tickets;
 
 use std::{sync::Arc, time::Duration};
@@ -15,7 +15,13 @@ use link::{
     Message,
     transport::{self, Stream, paths},
 };
-use server::{Mount, Mounted, Server, body::Body, identity, mount::AnyBody, onward};
+use server::{
+    Mount, Mounted, Server,
+    body::Body,
+    identity::{self, User},
+    mount::AnyBody,
+    onward,
+};
 use tokio::sync::oneshot;
 use types::EdgeId;
 
@@ -79,14 +85,26 @@ async fn through(fleet: Arc<Fleet>, server: Arc<Server>, asked: Mounted) -> Resu
     let headers = asked.request.headers();
     let right = caller::right(&edge, asked.request.method(), onward::is_upgrade(headers));
     let user = server.allow(asked.user, headers, &edge.workspace, &right)?;
+    pass(fleet, server, &edge, user, asked.request, &asked.path).await
+}
+
+/// Passes a request on to an edge, in the name of somebody who may ask it. The edge decides once more.
+pub(crate) async fn pass(
+    fleet: Arc<Fleet>,
+    server: Arc<Server>,
+    edge: &EdgeId,
+    user: User,
+    request: Request<AnyBody>,
+    path: &str,
+) -> Result<Response<Body>> {
     if user.is_in(identity::authenticate::UNAUTHENTICATED) {
         return Err(Status::unauthorized());
     }
-    let mut request = onto_the_stream(asked.request, &asked.path)?;
+    let mut request = onto_the_stream(request, path)?;
     if !identity::vouch(&caller::abroad(user), request.headers_mut()) {
         return Err(Status::bad_request("the name of the user, or of one of their groups, cannot be told to the edge"));
     }
-    let (place, stream) = open(&fleet, &server, &edge).await?;
+    let (place, stream) = open(&fleet, &server, edge).await?;
     let (mut stop, mut ended) = (server.shutdown.clone(), place.ended.clone());
     let end = async move {
         tokio::select! {
@@ -131,18 +149,23 @@ async fn open(
     }
 }
 
+/// Since when an edge is not connected, as far as anybody knows.
+pub(crate) fn away_since(fleet: &Fleet, server: &Server, edge: &EdgeId) -> Option<String> {
+    let lost = fleet.edges.get(edge).and_then(|edge| edge.lost()).map(|lost| server::clock::at(lost.at));
+    lost.or_else(|| {
+        let found = server.cache.get(target::COLLECTION, &format!("{}//{}", edge.workspace, edge.name))?.value();
+        let ready = target::condition(&found, "Ready").filter(|ready| ready["status"] == "False")?;
+        Some(ready["lastTransitionTime"].as_str()?.to_owned())
+    })
+}
+
 /// Nothing is said about when to come again: kubectl would wait for it without a word.
 fn away(fleet: &Fleet, server: &Server, edge: &EdgeId) -> Status {
     if fleet.is_connected(edge) {
         return Status::unavailable(format!("the edge {edge} has just connected anew: ask again"));
     }
     let elsewhere = if server.has_shared_store() { " to this center" } else { "" };
-    let lost = fleet.edges.get(edge).and_then(|edge| edge.lost()).map(|lost| server::clock::at(lost.at));
-    let since = lost.or_else(|| {
-        let found = server.cache.get(target::COLLECTION, &format!("{}//{}", edge.workspace, edge.name))?.value();
-        let ready = target::condition(&found, "Ready").filter(|ready| ready["status"] == "False")?;
-        Some(ready["lastTransitionTime"].as_str()?.to_owned())
-    });
+    let since = away_since(fleet, server, edge);
     let since = since.map_or_else(|| ", and was never seen".to_owned(), |since| format!(" since {since}"));
     Status::unavailable(format!("the edge {edge} is not connected{elsewhere}{since}"))
 }

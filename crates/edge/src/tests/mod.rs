@@ -3,6 +3,7 @@
 mod applying;
 mod driving;
 mod reporting;
+mod upsyncing;
 
 use std::sync::Arc;
 

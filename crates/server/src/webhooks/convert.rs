@@ -39,6 +39,8 @@ type Place = (Box<str>, Box<str>);
 
 #[derive(Default)]
 pub struct Conversions {
+    /// No webhook is asked.
+    none: bool,
     endpoints: Mutex<Vec<(Weak<Definition>, Arc<Endpoint>)>>,
     done: Mutex<HashMap<Place, Done>>,
 }
@@ -55,6 +57,10 @@ pub fn by_webhook(kind: &Kind) -> Option<&Custom> {
 }
 
 impl Conversions {
+    pub fn none() -> Self {
+        Self { none: true, ..Self::default() }
+    }
+
     fn endpoint(&self, cluster: &str, definition: &Arc<Definition>) -> Arc<Endpoint> {
         let mut endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
         endpoints.retain(|(known, _)| known.strong_count() > 0);
@@ -232,6 +238,9 @@ async fn ask(
         let from = from.as_deref().unwrap_or_default();
         Status::new(500, "", format!("conversion webhook for {from}, Kind={} {what}", definition.names.kind))
     };
+    if server.conversions.none {
+        return Err(failed("nobody is asked to convert here: read it in the version that it is stored in".to_owned()));
+    }
     let spoken = definition.conversion.review_version();
     let spoken = spoken.ok_or_else(|| failed("it accepts no known version of ConversionReview (v1)".to_owned()))?;
     let desired = api::catalogue::api_version(&definition.group, version);
