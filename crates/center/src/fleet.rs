@@ -32,7 +32,6 @@ use crate::{
     refused::Told,
     reported, reports, resolved,
     rollouts::{self, Rollouts},
-    session,
     set::Set,
     status,
     target::{self, Target},
