@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use api::selector::scan;
 use futures::future::BoxFuture;
 use link::{
     CenterInput as Input, CenterOutput as Output, CenterStatus as Status, CloseReason, Message, Position, Report,
@@ -34,6 +35,8 @@ const WAITING: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// An edge that comes back within this time was not away.
 const GRACE: Duration = Duration::from_secs(1);
+/// Tells what an edge took, but a cluster behind it did not, from what the edge did not take.
+const IN_ITS_CLUSTER: &str = "in its cluster: ";
 
 /// From the first message to the last. `credential` is what the edge's certificate says.
 pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, credential: String, line: Line) {
@@ -264,6 +267,9 @@ impl Driver<'_> {
             Output::Send(message) => return self.send(message),
             Output::StoreReports { seq, reports } => {
                 let stored = store(self.fleet, self.edge, self.live, self.uid, &reports).await;
+                if stored.is_some() {
+                    reports.iter().for_each(|report| self.heed(report));
+                }
                 let position = |revision| Position { incarnation: self.history.current(), revision };
                 return Some(match stored.map(position) {
                     Some(at) => Input::ReportsStored { seq, at },
@@ -302,6 +308,24 @@ impl Driver<'_> {
             Output::Close => self.over = true,
         }
         None
+    }
+
+    /// An edge may take an object and have a cluster behind it that does not.
+    fn heed(&self, report: &Report) {
+        let refused = report.state.as_deref().and_then(|state| scan::string_at(state, &["refused"]));
+        let known = self.live.facts().refused.get(&report.key).is_some_and(|reason| reason.starts_with(IN_ITS_CLUSTER));
+        match refused {
+            Some(reason) => {
+                if let Some(source) = self.fleet.placing.source(&self.edge.id, &report.key) {
+                    self.fleet.told.tell(self.server, &source.workspace, &self.edge.id, &report.key, &reason);
+                }
+                self.live.facts().refuse(report.key.clone(), format!("{IN_ITS_CLUSTER}{reason}"));
+            }
+            None if known => self.live.facts().recover(&report.key),
+            None => return,
+        }
+        self.changed_itself();
+        self.fleet.statuses.push(&self.edge.id, GRACE);
     }
 
     /// Others want to know how the edge stands.

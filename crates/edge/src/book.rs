@@ -34,6 +34,9 @@ pub const TOLD: &str = "edge.selvedge.dev/_told";
 /// One record with how far the edge has followed the center.
 pub const LINK: &str = "edge.selvedge.dev/_link";
 
+/// One for each object that this edge has applied to a cluster.
+pub const APPLIED: &str = "edge.selvedge.dev/_applied";
+
 /// How far this edge has followed the center.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -39,7 +39,7 @@ pub struct Reported {
     pub hash: u128,
 }
 
-mod hexadecimal {
+pub(crate) mod hexadecimal {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
     pub fn serialize<S: Serializer>(hash: &u128, out: S) -> Result<S::Ok, S::Error> {

@@ -6,6 +6,7 @@
 mod agent;
 mod apply;
 mod book;
+pub mod cluster;
 mod drive;
 pub mod held;
 pub mod join;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use link::{Holding, Key, Position, Report, Tree, Version, entry_hash};
 use server::{Server, object::Object};
 use store::{Commit, Compare};
-use types::ObjectKey;
+use types::{ObjectKey, names};
 
 use crate::{
     apply::{commit_and_see, delete_record, held, place_of, put_record, write_progress},
@@ -23,12 +23,27 @@ use crate::{
 const TRIES: usize = 30;
 
 /// The part of an object that is the edge's to say; `None` if it says nothing. A JSON object, so that there is room for more.
+///
+/// `status`, and where a cluster does not take the object, `refused` with the reason; `overruled` if others changed there what is the
+/// center's.
 pub fn state(object: &Object) -> Option<Bytes> {
-    let status = scan::raw_at(&object.json, &["status"])?;
-    if matches!(status, b"{}" | b"null") {
+    let status = scan::raw_at(&object.json, &["status"]).filter(|status| !matches!(*status, b"{}" | b"null"));
+    let note = |name: &str| scan::raw_at(object.metadata(), &["annotations", name]);
+    let parts = [("status", status), ("refused", note(names::REFUSED)), ("overruled", note(names::OVERRULED))];
+    let mut state = Vec::new();
+    for (name, text) in parts {
+        if let Some(text) = text {
+            state.extend_from_slice(if state.is_empty() { b"{\"" } else { b",\"" });
+            state.extend_from_slice(name.as_bytes());
+            state.extend_from_slice(b"\":");
+            state.extend_from_slice(text);
+        }
+    }
+    if state.is_empty() {
         return None;
     }
-    Some([b"{\"status\":", status, b"}"].concat().into())
+    state.push(b'}');
+    Some(state.into())
 }
 
 /// What an object with nothing to say says if it said something before.

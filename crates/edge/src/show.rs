@@ -25,32 +25,34 @@ pub struct Shown {
 }
 
 pub async fn show(server: &Arc<Server>, shown: &Shown) {
-    let place = Place { server, cluster: CLUSTER, collection: "core/configmaps", namespace: NAMESPACE, name: NAME };
-    let mut data = serde_json::Map::new();
-    for (key, text) in [
+    let data = [
         ("state", shown.state),
-        ("message", &shown.message),
+        ("message", &*shown.message),
         ("center", &shown.center),
         ("seen", &shown.seen),
         ("since", &shown.since),
-    ] {
-        if !text.is_empty() {
-            data.insert(key.into(), text.into());
-        }
-    }
+    ];
+    put(server, NAME, &data).await;
+}
+
+/// A ConfigMap in `kube-system` that says this.
+pub async fn put(server: &Arc<Server>, name: &str, said: &[(&str, &str)]) {
+    let place = Place { server, cluster: CLUSTER, collection: "core/configmaps", namespace: NAMESPACE, name };
+    let said = said.iter().filter(|(_, text)| !text.is_empty());
+    let data: serde_json::Map<_, _> = said.map(|(key, text)| ((*key).to_owned(), (*text).into())).collect();
     let value = json!({"kind": "ConfigMap", "apiVersion": "v1",
-        "metadata": {"name": NAME, "namespace": NAMESPACE}, "data": data});
+        "metadata": {"name": name, "namespace": NAMESPACE}, "data": data});
     // Somebody may edit it at the same moment; that nobody does so for ever is enough.
     for _ in 0..3 {
         let mut commit = Commit::default();
         let old = place.get();
         if let Err(status) = place.put(value.clone(), old.as_deref(), &mut commit) {
-            return tracing::debug!(error = %status.message, "the state of the link cannot be shown");
+            return tracing::debug!(error = %status.message, "a state cannot be shown");
         }
         match commit_and_see(server, commit).await {
             Ok(true) => return,
             Ok(false) => {}
-            Err(error) => return tracing::debug!(%error, "the state of the link cannot be shown"),
+            Err(error) => return tracing::debug!(%error, "a state cannot be shown"),
         }
     }
 }

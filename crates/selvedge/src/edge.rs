@@ -4,11 +4,12 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use ::edge::{
     Agent,
+    cluster::{Cluster, Way},
     join::{self, Ask, Member},
     owner::Ownership,
 };
 use anyhow::{Context, Result, bail};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 use server::Server;
 use tokio::{sync::watch, task::JoinHandle};
@@ -70,8 +71,24 @@ pub struct EdgeSettings {
     /// Labels for the SyncTarget, as in region=west,kind=store. Used when the edge joins.
     #[arg(long, env = "SELVEDGE_LABELS", value_delimiter = ',', value_name = "KEY=VALUE")]
     labels: Vec<String>,
+    /// What runs what the center sent.
+    #[arg(long, env = "SELVEDGE_RUNTIME", value_enum)]
+    runtime: Option<Runtime>,
+    /// With --runtime cluster: how to reach the cluster. Without it, the one that this program runs in.
+    #[arg(long, env = "SELVEDGE_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
     #[command(flatten)]
     server: Settings,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Runtime {
+    /// Whoever uses the edge's own API: a kubelet, or nobody.
+    #[default]
+    Kubelet,
+    /// A whole Kubernetes cluster: everything is applied to its API.
+    Cluster,
 }
 
 /// The part of a configuration file that is the edge's.
@@ -86,6 +103,9 @@ struct Own {
     name: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     labels: BTreeMap<String, String>,
+    runtime: Runtime,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kubeconfig: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -121,7 +141,7 @@ impl EdgeConfig {
                 || format!("{} is not a valid configuration (`selvedge edge config` prints one)", path.display());
             let mut all: yaml_serde::Mapping = yaml_serde::from_str(&text).with_context(wrong)?;
             let mut mine = yaml_serde::Mapping::new();
-            for field in ["center", "token", "name", "labels"] {
+            for field in ["center", "token", "name", "labels", "runtime", "kubeconfig"] {
                 if let Some(value) = all.remove(field) {
                     mine.insert(field.into(), value);
                 }
@@ -141,11 +161,22 @@ impl EdgeConfig {
             };
             own.labels.insert(key.to_owned(), value.to_owned());
         }
+        own.runtime = settings.runtime.unwrap_or(own.runtime);
+        own.kubeconfig = settings.kubeconfig.filter(|path| !path.as_os_str().is_empty()).or(own.kubeconfig);
+        if own.kubeconfig.is_some() && own.runtime != Runtime::Cluster {
+            bail!("--kubeconfig names the cluster of --runtime cluster, which was not asked for");
+        }
         let config = Config::resolve(server, config)?;
         if config.store != StoreKind::Sqlite {
             bail!("an edge keeps its data in a file of its own: --store {:?} is for centers", config.store);
         }
         Ok(Self { own, server: config })
+    }
+
+    /// The cluster that everything goes to, if there is one.
+    fn cluster(&self, agent: &Arc<Agent>) -> Option<Arc<Cluster>> {
+        let way = self.own.kubeconfig.clone().map_or(Way::Within, Way::Kubeconfig);
+        (self.own.runtime == Runtime::Cluster).then(|| Cluster::new(way, agent.clone()))
     }
 
     fn ask(&self) -> Ask {
@@ -175,10 +206,11 @@ fn serve(config: &EdgeConfig) -> Result<()> {
             () = signals.told() => return Ok(()),
         };
         let agent = Agent::new();
-        let running = start(&config.server, &agent).await?;
+        let cluster = config.cluster(&agent);
+        let running = start(&config.server, &agent, cluster.as_ref()).await?;
         tokio::spawn(memory::keep_small());
         let (stop, stopped) = watch::channel(false);
-        let mut linked = tokio::spawn(link(joined.ok_or(joining), agent, running.server.clone(), stopped));
+        let mut linked = tokio::spawn(link(joined.ok_or(joining), agent, cluster, running.server.clone(), stopped));
         let told = tokio::select! {
             () = signals.told() => Ok(()),
             ended = &mut linked => ended.context("the link ended").and_then(|ended| ended),
@@ -194,11 +226,11 @@ fn serve(config: &EdgeConfig) -> Result<()> {
 }
 
 /// The API, which waits for nobody.
-async fn start(config: &Config, agent: &Arc<Agent>) -> Result<server::Running> {
+async fn start(config: &Config, agent: &Arc<Agent>, cluster: Option<&Arc<Cluster>>) -> Result<server::Running> {
     let store = center::sealed(config, center::open(config).await?).await?;
     let ownership = Ownership::new(agent.clone());
     let options = server::Options {
-        observers: vec![agent.observer(), ownership.observer()],
+        observers: [agent.observer(), ownership.observer()].into_iter().chain(cluster.map(Cluster::observer)).collect(),
         owner: Some(ownership.clone()),
         provides: false,
         ..center::options(config, &store)?
@@ -217,6 +249,7 @@ type Joining = JoinHandle<Result<Arc<Member>, join::Error>>;
 async fn link(
     joined: Result<Arc<Member>, Joining>,
     agent: Arc<Agent>,
+    cluster: Option<Arc<Cluster>>,
     server: Arc<Server>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<()> {
@@ -228,7 +261,13 @@ async fn link(
         },
     };
     let open = ::edge::tunnel::opener(&server);
-    tokio::join!(agent.clone().run(server, member.clone(), open, stop.clone()), member.keep(agent, stop));
+    let applying = async {
+        if let Some(cluster) = cluster {
+            cluster.run(server.clone(), member.edge(), stop.clone()).await;
+        }
+    };
+    let linked = agent.clone().run(server.clone(), member.clone(), open, stop.clone());
+    tokio::join!(linked, member.clone().keep(agent, stop.clone()), applying);
     Ok(())
 }
 

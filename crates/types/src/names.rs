@@ -29,3 +29,11 @@ pub const CREATE_ONLY: &str = "edge.selvedge.dev/create-only";
 pub const ORPHAN: &str = "edge.selvedge.dev/orphan";
 /// On an object in a mailbox, as a label with the value `yes`: the edge made it, and reported it.
 pub const UPSYNCED: &str = "edge.kcp.io/upsynced";
+/// On every object that an edge has applied to a cluster, as a label: `yes` if it may delete it, `adopted` if it was there before.
+pub const DOWNSYNCED: &str = "edge.kcp.io/downsynced";
+/// On the same objects: which edge.
+pub const EDGE: &str = "edge.selvedge.dev/edge";
+/// On an object of an edge: why the cluster that it is meant for did not take it. Reported to the center.
+pub const REFUSED: &str = "edge.selvedge.dev/refused";
+/// On an object of an edge: whose changes in the cluster were taken back. Reported to the center.
+pub const OVERRULED: &str = "edge.selvedge.dev/overruled";
