@@ -247,7 +247,7 @@ def projected(o):
     """What an edge shall hold of a center's object, apart from what each server says for itself."""
     m = o["metadata"]
     kept = {k: v for k, v in m.items() if k in ("name", "namespace")}
-    own = ("edge.selvedge.dev/", "edge.kcp.io/")
+    own = ("edge.selvedge.dev/", "edge.kcp.io/", "kubestellar.io/")
     for field in ("labels", "annotations"):
         kept[field] = {k: v for k, v in m.get(field, {}).items() if not k.startswith(own)}
     return json.dumps({**{k: v for k, v in o.items() if k not in ("metadata", "status")}, "metadata": kept}, sort_keys=True)

@@ -20,6 +20,7 @@ use store::Store;
 use types::EdgeId;
 
 use crate::{
+    accounts::Accounts,
     door,
     edges::{Edge, Edges, Order},
     forward,
@@ -65,6 +66,7 @@ pub struct Fleet {
     pub(crate) news: Paper,
     mailboxes: Mailboxes,
     pub(crate) open: Open,
+    pub(crate) accounts: Arc<Accounts>,
     admission: Mutex<Admission>,
     begun: AtomicU64,
     busy: AtomicU64,
@@ -83,6 +85,7 @@ impl Fleet {
     /// Call it before anything is written to the store in this life of it: what edges have seen is compared with where the store was.
     pub async fn open(store: Arc<dyn Store>, shared: bool) -> std::result::Result<Arc<Self>, store::Error> {
         let opened = Opened::read(store.clone(), shared).await?;
+        let accounts = Arc::<Accounts>::default();
         Ok(Arc::new(Self {
             store,
             center: shared.then(|| format!("{:016x}", rand::random::<u64>())),
@@ -95,7 +98,8 @@ impl Fleet {
             statuses: status::Queue::default(),
             told: Told::default(),
             tunnels: Tunnels::default(),
-            news: Paper::default(),
+            news: Paper::new(accounts.clone()),
+            accounts,
             mailboxes: Mailboxes::default(),
             open: Open::default(),
             admission: Mutex::new(Admission::new(PER_SECOND, BURST)),
@@ -130,6 +134,7 @@ impl Fleet {
     pub fn observer(self: &Arc<Self>) -> cache::Observer {
         let fleet = self.clone();
         Box::new(move |collection, change| {
+            fleet.accounts.observe(collection, change);
             if collection == target::COLLECTION {
                 fleet.target_changed(change);
             }
@@ -157,6 +162,7 @@ impl Fleet {
         tokio::spawn(resolved::run(self.clone(), server.clone()));
         tokio::spawn(rollouts::run(self.clone(), server.clone()));
         tokio::spawn(self.clone().tidy());
+        tokio::spawn(Accounts::run(self.clone(), server.clone()));
         // Whom other centers have, this one does not know.
         if self.center.is_none() {
             for edge in self.edges.list(None).iter().filter(|edge| edge.target().ready) {

@@ -6,6 +6,8 @@ use link::Report;
 use tokio::sync::broadcast;
 use types::EdgeId;
 
+use crate::accounts::Accounts;
+
 /// So much waits for a listener that is slow. One that misses something is told so, and looks at everything again.
 const WAITING: usize = 4096;
 
@@ -17,24 +19,32 @@ pub enum News {
     Reports(EdgeId, Arc<[Report]>),
 }
 
-pub struct Paper(broadcast::Sender<News>);
-
-impl Default for Paper {
-    fn default() -> Self {
-        Self(broadcast::channel(WAITING).0)
-    }
+pub struct Paper {
+    sender: broadcast::Sender<News>,
+    /// Delivered to without fail: they miss nothing, however much there is.
+    accounts: Arc<Accounts>,
 }
 
 impl Paper {
+    pub fn new(accounts: Arc<Accounts>) -> Self {
+        Self { sender: broadcast::channel(WAITING).0, accounts }
+    }
+
     pub fn subscribe(&self) -> broadcast::Receiver<News> {
-        self.0.subscribe()
+        self.sender.subscribe()
     }
 
     /// Costs nothing while nobody listens.
     pub fn tell(&self, news: impl FnOnce() -> News) {
-        if self.0.receiver_count() > 0 {
+        let heard = self.sender.receiver_count() > 0;
+        if !heard && !self.accounts.listens() {
+            return;
+        }
+        let news = news();
+        self.accounts.news(&news);
+        if heard {
             // Whoever listened a moment ago may be gone.
-            let _ = self.0.send(news());
+            let _ = self.sender.send(news);
         }
     }
 }

@@ -55,16 +55,16 @@ async fn save_at_once(store: &dyn Store, uid: &str, reports: &[Report]) -> Resul
     Err(store::Error::Unavailable("others write the same reports all the time".to_owned()))
 }
 
-/// What came before this version is void.
-pub async fn void_below(store: &dyn Store, uid: &str, floor: Version) -> Result<(), store::Error> {
+/// What came before this version is void. Whether that is news.
+pub async fn void_below(store: &dyn Store, uid: &str, floor: Version) -> Result<bool, store::Error> {
     let key = format!("{FLOORS}{uid}");
     let known = store.get(&key).await?.and_then(|entry| decode(&entry.value)).map(|(version, _)| version);
     if known >= Some(floor) || (known.is_none() && floor == Version::default()) {
-        return Ok(());
+        return Ok(false);
     }
     delete(store, &format!("{REPORTS}{uid}/"), |version| version < floor).await?;
     let ops = vec![Op::Put { key, value: encode(floor, b"") }];
-    store.commit(Commit { compares: Vec::new(), ops }).await.map(drop)
+    store.commit(Commit { compares: Vec::new(), ops }).await.map(|_| true)
 }
 
 /// Nobody will ask for them any more.

@@ -278,13 +278,15 @@ impl Driver<'_> {
             }
             Output::ReportFloor(floor) => {
                 let _turn = self.edge.writing.lock().await;
-                if let Err(error) = reports::void_below(self.fleet.store(), self.uid, floor).await {
-                    if matches!(error, store::Error::Closed) {
-                        // The center stops; the edge comes again.
-                        return Some(Input::End(CloseReason::Other));
+                match reports::void_below(self.fleet.store(), self.uid, floor).await {
+                    Ok(false) => {}
+                    Ok(true) => self.fleet.accounts.void(&self.edge.id),
+                    // The center stops; the edge comes again.
+                    Err(store::Error::Closed) => return Some(Input::End(CloseReason::Other)),
+                    Err(error) => {
+                        tracing::warn!(%error, edge = %self.edge.id, "old reports of an edge could not be deleted");
+                        return Some(Input::ReportsFailed);
                     }
-                    tracing::warn!(%error, edge = %self.edge.id, "old reports of an edge could not be deleted");
-                    return Some(Input::ReportsFailed);
                 }
             }
             Output::Applied { .. } => {}

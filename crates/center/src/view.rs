@@ -43,6 +43,7 @@ impl Mount for View {
         ] {
             let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}");
         }
+        fleet.accounts.metrics(out);
         let (begun, busy) = fleet.doorkeeping();
         for (name, help, value) in [
             ("selvedge_edge_sessions", "Sessions that edges began.", begun),

@@ -12,6 +12,8 @@ pub const OFFLINE_WRITES: &str = "edge.selvedge.dev/offline-writes";
 pub const SOURCE: &str = "edge.selvedge.dev/source";
 /// On every object that a center sent, as a label with the value `yes`.
 pub const PROJECTED: &str = "edge.kcp.io/projected";
+/// On a placed object at the center: how many edges hold it.
+pub const EXECUTING_COUNT: &str = "kubestellar.io/executing-count";
 /// On a SyncTarget, with the value `cut`: the center drops and refuses the edge's link as a dead network would.
 pub const LINK: &str = "edge.selvedge.dev/link";
 /// On an object of an edge: the center has not yet said whether it takes what was written here while it was away.
