@@ -226,6 +226,10 @@ impl Keeper {
             self.watch();
         }
         let (new, gone) = self.accounts.select(id, &objects);
+        if !new.is_empty() && !is_new {
+            // An edge may have acknowledged it before it was looked at here, and will not say so again.
+            self.unseen.extend(self.accounts.edges_of(id).filter_map(|name| name.parse().ok()));
+        }
         if new.iter().chain(&gone).any(|key| self.is_summarised(&id.workspace, key)) {
             let edges: Vec<EdgeId> = self.accounts.edges_of(id).filter_map(|name| name.parse().ok()).collect();
             let asked: Vec<Key> =
