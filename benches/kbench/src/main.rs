@@ -10,6 +10,8 @@ mod flood;
 mod list;
 mod mixed;
 mod objects;
+mod placement;
+mod simulated;
 mod stats;
 mod watch;
 
@@ -141,6 +143,24 @@ enum Command {
         #[arg(long, default_value_t = 16)]
         connections: usize,
     },
+    /// Register --count edges at a Selvedge center and place objects on them: an edit, a change of a placement, a Location relabelled
+    Placement {
+        /// The center's data directory: its authority signs the edges' certificates
+        #[arg(long)]
+        data_dir: String,
+        /// Where the objects and placements are: a workspace of the type workload
+        #[arg(long)]
+        workspace: String,
+        /// Seconds to wait for each step
+        #[arg(long, default_value_t = 300)]
+        timeout: u64,
+        /// So many of the edges connect
+        #[arg(long, default_value_t = 10_000)]
+        connected: usize,
+        /// Objects that every edge holds
+        #[arg(long, default_value_t = 20)]
+        objects: usize,
+    },
     /// Connect --count edges to a Selvedge center: memory for each, one change to all, all coming back at once
     Edges {
         /// The center's data directory: its authority signs the edges' certificates
@@ -209,6 +229,11 @@ async fn run(cli: Cli) -> Result<Value> {
         }
         Command::Mixed { seconds, objects, weights } => mixed::mixed(&target, &c, seconds, objects, &weights).await,
         Command::Flood { seconds, connections } => flood::flood(&target, &c, seconds, connections).await,
+        Command::Placement { data_dir, workspace, timeout, connected, objects } => {
+            let plan =
+                placement::Plan { data_dir, workspace, timeout: Duration::from_secs(timeout), connected, objects };
+            placement::placement(&target, &c, &plan).await
+        }
         Command::Edges { data_dir, workspace, timeout, ramp } => {
             let plan = edges::Plan {
                 data_dir,
