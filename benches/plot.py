@@ -37,7 +37,7 @@ def bars(title, measures):
 def lines(title, series):
     """Both scales are logarithmic: what grows with the size is a straight line that rises, what does not is flat."""
     width, height, left, top = 640, 300, 60, 40
-    points = [point for line in series.values() for point in line if point[1] > 0]
+    points = [point for line in series.values() for point in line if point[1]]
     (x0, x1), (y0, y1) = [(math.floor(math.log10(min(p[i] for p in points))), math.ceil(math.log10(max(p[i] for p in points)))) for i in (0, 1)]
     x1, y1 = max(x1, x0 + 1), max(y1, y0 + 1)
     def at(x, y):
@@ -52,7 +52,7 @@ def lines(title, series):
         parts.append(f'<line x1="{left}" y1="{y:.0f}" x2="{left + width}" y2="{y:.0f}" class="grid"/>')
         parts.append(f'<text x="{left - 6}" y="{y + 4:.0f}" text-anchor="end">{10**n:,}</text>')
     for (name, line), colour in zip(series.items(), ("#3b4cc0", "#d08b4f", "#4a9d5b", "#b04a9d", "#888")):
-        drawn = [at(*point) for point in line if point[1] > 0]
+        drawn = [at(*point) for point in line if point[1]]
         parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in drawn)}"/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in drawn]
         parts.append(f'<text x="{left + width + 12}" y="{drawn[-1][1] + 4:.0f}" style="fill:{colour}">{escape(name)}</text>')

@@ -65,8 +65,9 @@ pub(crate) async fn placement(target: &Arc<Target>, c: &Common, plan: &Plan) -> 
     let path = format!("{LOCATIONS}/{}", run.name(0));
     let label = json!({"metadata": {"labels": {"special": run.id}}});
     let relabelled = run.change(1, run.key("special", 0), "payload", &path, label).await?;
-    let mailbox = run.mailbox(&uids[0]).await?;
-    let summary = run.summary(&key).await?;
+    let failed = |error: crate::client::Error| json!({"error": error.to_string()});
+    let mailbox = run.mailbox(&uids[0]).await.unwrap_or_else(failed);
+    let summary = run.summary(&key).await.unwrap_or_else(failed);
     Ok(json!({
         "command": "placement", "edges": c.count, "connected": connected, "objects": plan.objects,
         "registered_ms": millis(registered), "online_ms": millis(online),
