@@ -1,4 +1,5 @@
 """One object at the center, another one on each edge."""
+import json
 import pathlib
 import re
 
@@ -77,6 +78,8 @@ def test_what_cannot_be_done_holds_that_object_only(shop, path, value, said):
     replacements(center, ("$.spec.replicas", "2"), ("$.spec.template.spec.containers.0.env.0.value", '"good"'))
     wait_for("what is good", lambda: env(florin) == env(guilder) == "good")
     replacements(center, ("$.spec.template.spec.containers.0.env.0.value", '"bad"'), (path, value))
+    placement = lambda: json.dumps(center.api("GET", "/clusters/root/apis/edge.kcp.io/v1alpha1/edgeplacements/web").get("status", {}))
+    wait_for("the placement to say so", lambda: said in placement() and "apps/deployments/web/web" in placement(), 10)
     # Everything else goes on, and the edges keep what they had.
     page = f"{path} {value}"
     patch(center, f"/clusters/root{PAGE}", {"data": {"index.html": page.replace("%", "%%")}})
@@ -84,6 +87,7 @@ def test_what_cannot_be_done_holds_that_object_only(shop, path, value, said):
     assert (env(florin), env(guilder)) == ("good", "good")
     replacements(center, ("$.spec.template.spec.containers.0.env.0.value", '"good again"'))
     wait_for("what is good again", lambda: env(florin) == env(guilder) == "good again")
+    wait_for("the placement to say nothing any more", lambda: said not in placement(), 10)
 
 
 def test_one_location_can_be_held_alone(shop):
