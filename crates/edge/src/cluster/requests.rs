@@ -49,23 +49,23 @@ pub struct Requests {
 }
 
 /// Ends a request early: the cluster did not answer, or there is nothing to ask for.
-struct Early(Done);
+struct Early(Box<Done>);
 
 impl From<String> for Early {
     fn from(why: String) -> Self {
-        Self(Done { why: Some(why), ..Outcome::Away.into() })
+        Self(Box::new(Done { why: Some(why), ..Outcome::Away.into() }))
     }
 }
 
 impl From<Outcome> for Early {
     fn from(outcome: Outcome) -> Self {
-        Self(outcome.into())
+        Self(Box::new(outcome.into()))
     }
 }
 
 impl From<store::Error> for Early {
     fn from(error: store::Error) -> Self {
-        Self(Outcome::Refused(format!("this edge cannot write it down: {error}")).into())
+        Outcome::Refused(format!("this edge cannot write it down: {error}")).into()
     }
 }
 
@@ -80,7 +80,7 @@ impl Requests {
             What::Release => self.release(&parsed, record).await,
             What::Forget => self.forget(key).await,
         };
-        done.unwrap_or_else(|Early(done)| done)
+        done.unwrap_or_else(|Early(done)| *done)
     }
 
     fn read(&self, key: &ObjectKey<'_>, value: &Value) -> Found {
@@ -89,7 +89,7 @@ impl Requests {
 
     /// What the center wants of it at this moment.
     fn wanted(&self, key: &Key) -> Result<(Value, Wanted), Early> {
-        local::outward_of(&self.server, key).ok_or(Early(Outcome::Moot.into()))
+        local::outward_of(&self.server, key).ok_or_else(|| Outcome::Moot.into())
     }
 
     async fn look(&self, key: &Key, parsed: &ObjectKey<'_>, record: Option<Record>) -> Result<Done, Early> {

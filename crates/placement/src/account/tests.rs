@@ -35,10 +35,13 @@ fn edit() -> impl Strategy<Value = Edit> {
     ]
 }
 
+/// Edges and objects, since when each, and what is wrong with it and where.
+type Placed = (BTreeMap<u8, u64>, BTreeMap<u8, u64>, Vec<Option<u8>>);
+
 /// Everything that was said, and everything looked through whenever something is asked.
 #[derive(Default)]
 struct Model {
-    placements: BTreeMap<u8, (BTreeMap<u8, u64>, BTreeMap<u8, u64>, Vec<Option<u8>>)>,
+    placements: BTreeMap<u8, Placed>,
     edges: BTreeMap<u8, (bool, bool, Vec<u8>, Option<u64>)>,
     broken: BTreeSet<(u8, u8)>,
     clock: u64,

@@ -126,7 +126,7 @@ impl Collector {
         let select = reader.named(spec, "select");
         let broken = reader.formula(spec.get("broken"), "spec.broken");
         let combined = reader.combined(spec);
-        if !select.is_empty() && !(group_by.is_empty() && combined.is_empty()) {
+        if !(select.is_empty() || group_by.is_empty() && combined.is_empty()) {
             reader.wrong(
                 "spec.select",
                 "rows are either selected or combined: groupBy and combinedFields do not go with it",

@@ -14,6 +14,9 @@ use super::{
     row::{Input, Link, Row, RowKey},
 };
 
+/// Values with their names, in order.
+type Named<'a> = Vec<(&'a str, Value)>;
+
 /// So many different errors are shown.
 const ERRORS: usize = 5;
 /// Lists end here, whatever their limit: the object has to fit into a store.
@@ -202,7 +205,7 @@ impl Summary {
     }
 
     /// Groups in the order of their values, as many as are asked for. Each as its values and fields, for whoever shows them another way.
-    pub fn groups(&self) -> impl Iterator<Item = (Vec<(&str, Value)>, Vec<(&str, Value)>)> {
+    pub fn groups(&self) -> impl Iterator<Item = (Named<'_>, Named<'_>)> {
         let names = self.collector.group_by.iter().map(|(name, _)| &**name);
         let shown = if self.collector.select.is_empty() { self.collector.limit } else { 0 };
         self.groups.iter().take(shown).map(move |(values, group)| {
@@ -213,7 +216,7 @@ impl Summary {
     }
 
     fn combined(&self) -> Vec<Value> {
-        let group = |(values, fields): (Vec<(&str, Value)>, Vec<(&str, Value)>)| json!({"groupBy": object(values), "combinedFields": object(fields)});
+        let group = |(values, fields): (Named<'_>, Named<'_>)| json!({"groupBy": object(values), "combinedFields": object(fields)});
         within(self.groups().map(group))
     }
 
