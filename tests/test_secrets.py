@@ -181,7 +181,7 @@ def test_a_missing_or_wrong_key_says_what_to_do(center, tmp_path):
     other.stop()
     file.write_text((other.data_dir / "pki/secrets.key").read_text())
     said = refused(*run)
-    assert "core/secrets/root/default/a" in said and "not in the key file" in said and "copy" in said, said
+    assert "the value of core/secrets/root" in said and "not in the key file" in said and "copy" in said, said
     file.write_text(good.replace("seals", "sails"))
     assert "damaged" in refused(*run)
     # Elsewhere it is as good.

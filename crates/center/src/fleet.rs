@@ -134,12 +134,13 @@ impl Fleet {
     pub fn observer(self: &Arc<Self>) -> cache::Observer {
         let fleet = self.clone();
         Box::new(move |collection, change| {
-            fleet.accounts.observe(collection, change);
             if collection == target::COLLECTION {
                 fleet.target_changed(change);
             }
             fleet.placing.observe(collection, change);
             fleet.mailboxes.observe(collection, change);
+            // Last: it asks the others about what it hears.
+            fleet.accounts.observe(collection, change);
         })
     }
 

@@ -111,6 +111,8 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>) {
     while !*shutdown.borrow() {
         let filled = fleet.accounts.inbox.filled.notified();
         let heard = fleet.accounts.inbox.take();
+        // What is heard here is looked up there, so it has to be known there too.
+        fleet.placing.wait().await;
         keeper.hear(heard);
         for _ in 0..AT_ONCE {
             let Some(edge) = keeper.unseen.pop() else { break };
