@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// A server has settled by then.
-const SETTLED: Duration = Duration::from_secs(2);
+const SETTLED: Duration = Duration::from_secs(1);
 /// What common requests brought in since may be let go of again.
 const AGAIN: Duration = Duration::from_secs(60);
 /// The heap is gone through only while it is small: going through a large one would be felt.
