@@ -7,9 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use link::transport::{Dial, Identity, Line, Proxy};
-use link::{
-    EdgeInput as Input, EdgeOutput as Output, EdgeStatus, HashTree, Holding, Key, Position, Report, Tree, Version,
-};
+use link::{EdgeInput as Input, EdgeOutput as Output, EdgeStatus, HashTree, Holding, Position, Report, Version};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use tokio::sync::watch;
@@ -72,15 +70,9 @@ struct Disk {
     says: Option<Report>,
 }
 
-impl Tree for Disk {
-    fn count(&self) -> u64 {
-        self.tree.count()
-    }
-    fn root(&self) -> u128 {
-        self.tree.root()
-    }
-    fn range(&self, from: u64, to: u64, visit: &mut dyn FnMut(u64, &Key, u128)) {
-        self.tree.range(from, to, visit);
+impl AsRef<HashTree> for Disk {
+    fn as_ref(&self) -> &HashTree {
+        &self.tree
     }
 }
 

@@ -202,30 +202,17 @@ mod tests {
         EdgeId::new("root", "florin")
     }
 
+    fn said<'a>(edge: &'a EdgeId, link: Link<'a>) -> Said<'a> {
+        let workspace = Some(("root:shop", true));
+        Said { edge, link, workspace, placed: false, cut: false, center: Some("one"), writes: None }
+    }
+
     fn up<'a>(edge: &'a EdgeId, facts: &'a Facts) -> Said<'a> {
-        let link = Link::Up { heard: "t1", facts };
-        Said {
-            edge,
-            link,
-            workspace: Some(("root:shop", true)),
-            placed: false,
-            cut: false,
-            center: Some("one"),
-            writes: None,
-        }
+        said(edge, Link::Up { heard: "t1", facts })
     }
 
     fn down(edge: &EdgeId) -> Said<'_> {
-        let link = Link::Down { since: "t5", heard: Some("t4") };
-        Said {
-            edge,
-            link,
-            workspace: Some(("root:shop", true)),
-            placed: false,
-            cut: false,
-            center: Some("one"),
-            writes: None,
-        }
+        said(edge, Link::Down { since: "t5", heard: Some("t4") })
     }
 
     fn text<'a>(value: &'a Value, kind: &str, field: &str) -> &'a str {

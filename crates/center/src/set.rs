@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use link::{Desired, HashTree, Key, Position, Tree, Turn};
+use link::{Desired, HashTree, Key, Position, Turn};
 use placement::engine::Content;
 use tokio::sync::watch;
 
@@ -201,17 +201,9 @@ impl View<'_> {
     }
 }
 
-impl Tree for View<'_> {
-    fn count(&self) -> u64 {
-        self.contents.tree.count()
-    }
-
-    fn root(&self) -> u128 {
-        self.contents.tree.root()
-    }
-
-    fn range(&self, from: u64, to: u64, visit: &mut dyn FnMut(u64, &Key, u128)) {
-        self.contents.tree.range(from, to, visit);
+impl AsRef<HashTree> for View<'_> {
+    fn as_ref(&self) -> &HashTree {
+        &self.contents.tree
     }
 }
 
@@ -252,6 +244,7 @@ impl Desired for View<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use link::Tree;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 

@@ -88,17 +88,9 @@ impl MemoryDesired {
     }
 }
 
-impl Tree for MemoryDesired {
-    fn count(&self) -> u64 {
-        self.tree.count()
-    }
-
-    fn root(&self) -> u128 {
-        self.tree.root()
-    }
-
-    fn range(&self, from: u64, to: u64, visit: &mut dyn FnMut(u64, &Key, u128)) {
-        self.tree.range(from, to, visit);
+impl AsRef<HashTree> for MemoryDesired {
+    fn as_ref(&self) -> &HashTree {
+        &self.tree
     }
 }
 

@@ -113,17 +113,24 @@ impl HashTree {
     }
 }
 
-impl Tree for HashTree {
+impl AsRef<HashTree> for HashTree {
+    fn as_ref(&self) -> &HashTree {
+        self
+    }
+}
+
+/// Whoever has a tree can be asked about it.
+impl<T: AsRef<HashTree>> Tree for T {
     fn count(&self) -> u64 {
-        self.entries.len() as u64
+        self.as_ref().entries.len() as u64
     }
 
     fn root(&self) -> u128 {
-        self.root
+        self.as_ref().root
     }
 
     fn range(&self, from: u64, to: u64, visit: &mut dyn FnMut(u64, &Key, u128)) {
-        for ((at, key), hash) in self.entries.range((from, Key::default())..) {
+        for ((at, key), hash) in self.as_ref().entries.range((from, Key::default())..) {
             if *at > to {
                 break;
             }

@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use link::{
     EdgeInput as Input, EdgeOutput as Output, EdgeStatus, Failure, HashTree, Holding, Key, Message, Position, Report,
-    Tree, Version, transport::Line,
+    Version, transport::Line,
 };
 use server::{Server, identity::User};
 use tokio::sync::mpsc;
@@ -31,15 +31,9 @@ pub struct Disk {
     pub online: bool,
 }
 
-impl Tree for Disk {
-    fn count(&self) -> u64 {
-        self.tree.count()
-    }
-    fn root(&self) -> u128 {
-        self.tree.root()
-    }
-    fn range(&self, from: u64, to: u64, visit: &mut dyn FnMut(u64, &Key, u128)) {
-        self.tree.range(from, to, visit);
+impl AsRef<HashTree> for Disk {
+    fn as_ref(&self) -> &HashTree {
+        &self.tree
     }
 }
 

@@ -181,24 +181,3 @@ async fn only_those_who_may_look_and_nobody_writes() {
     let (code, status) = ask(&center, &admin, "GET", &at(&uid, "/api/v1/namespaces/default/pods/x/log")).await;
     assert!(code == 503 && status["message"].as_str().unwrap().contains("is not connected since"), "{status}");
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a measurement"]
-async fn what_one_costs() {
-    let center = Center::new().await;
-    for n in 0..20 {
-        center.config(&format!("map-{n}"), &"x".repeat(500)).await;
-    }
-    let _edge = center.join("florin").await;
-    for round in ["first", "second"] {
-        center.fleet.open.let_go();
-        let begun = Instant::now();
-        read(&center, "florin", MAPS).await;
-        let cold = begun.elapsed();
-        let begun = Instant::now();
-        read(&center, "florin", MAPS).await;
-        tracing::info!("{round}");
-        assert!(cold < Duration::from_secs(60), "{cold:?} {:?}", begun.elapsed());
-        eprintln!("{round}: cold {cold:?}, warm {:?}", begun.elapsed());
-    }
-}

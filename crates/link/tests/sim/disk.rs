@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use selvedge_link::{Batch, HashTree, Holding, Key, Position, Report, Tree, Version};
+use selvedge_link::{Batch, HashTree, Holding, Key, Position, Report, Version};
 
 #[derive(Default)]
 pub struct Disk {
@@ -76,15 +76,9 @@ impl Disk {
     }
 }
 
-impl Tree for Disk {
-    fn count(&self) -> u64 {
-        self.tree.count()
-    }
-    fn root(&self) -> u128 {
-        self.tree.root()
-    }
-    fn range(&self, from: u64, to: u64, visit: &mut dyn FnMut(u64, &Key, u128)) {
-        self.tree.range(from, to, visit);
+impl AsRef<HashTree> for Disk {
+    fn as_ref(&self) -> &HashTree {
+        &self.tree
     }
 }
 
