@@ -18,6 +18,7 @@ pub mod internal;
 mod kinds;
 mod limits;
 mod listen;
+pub mod local;
 mod message;
 mod metrics;
 pub mod mount;

@@ -42,6 +42,22 @@ impl User {
         Self { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..Self::default() }
     }
 
+    /// A controller that is part of this process: its account in `kube-system`, with that account's rights.
+    pub fn controller(account: &str) -> Self {
+        let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system", AUTHENTICATED];
+        Self {
+            name: format!("system:serviceaccount:kube-system:{account}"),
+            groups: groups.map(str::to_owned).into(),
+            ..Self::default()
+        }
+    }
+
+    /// The node that is part of this process.
+    pub fn node(name: &str) -> Self {
+        let groups = ["system:nodes", AUTHENTICATED].map(str::to_owned).into();
+        Self { name: format!("system:node:{name}"), groups, ..Self::default() }
+    }
+
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
     }

@@ -30,6 +30,8 @@ pub enum Trust {
     Kubelet {
         verified: bool,
     },
+    /// A node that is part of this process.
+    Inside,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -185,6 +187,9 @@ pub async fn of_proxy(call: &Call, path: String) -> Result<Destination> {
 impl Destination {
     /// A node may say that its address is one of this machine's own: whoever may use its proxy may not use that.
     async fn check_reachable(&self) -> Result<()> {
+        if self.trust == Trust::Inside {
+            return Ok(());
+        }
         for host in &self.hosts {
             let Ok(found) = tokio::net::lookup_host((host.as_str(), self.port)).await else { continue };
             let all: Vec<IpAddr> = found.map(|address| address.ip()).collect();
@@ -206,7 +211,8 @@ fn of_kubelet(call: &Call, node: &str, path: String, verified: bool) -> Result<D
     }
     let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
     let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0).unwrap_or(KUBELET_PORT);
-    let trust = Trust::Kubelet { verified };
+    let inside = call.server.kubelets.inside().is_some_and(|inside| node["metadata"]["name"] == inside.name());
+    let trust = if inside { Trust::Inside } else { Trust::Kubelet { verified } };
     Ok(Destination { hosts, port, trust, path })
 }
 

@@ -7,7 +7,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use rustls::{
@@ -20,6 +20,7 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
 };
 
+use super::Node;
 use crate::{
     clock,
     identity::{Error, KUBELET_CLIENT, pki::Pki},
@@ -30,6 +31,7 @@ pub struct Kubelets {
     /// The authority that was named for kubelets, in PEM.
     authority: Option<String>,
     made: Mutex<Option<Made>>,
+    inside: OnceLock<Arc<dyn Node>>,
 }
 
 #[derive(Clone)]
@@ -47,7 +49,16 @@ impl Kubelets {
         if roots(&pem).map_err(wrong)?.is_empty() {
             return Err(wrong("it holds no certificate".to_owned()));
         }
-        Ok(Self { authority: Some(pem), made: Mutex::default() })
+        Ok(Self { authority: Some(pem), ..Self::default() })
+    }
+
+    /// From now on this node answers for itself, in this process.
+    pub fn add_inside(&self, node: Arc<dyn Node>) {
+        let _ = self.inside.set(node);
+    }
+
+    pub fn inside(&self) -> Option<&Arc<dyn Node>> {
+        self.inside.get()
     }
 
     /// TLS towards kubelets, with a certificate that is made when it is first needed and renewed in time.

@@ -3,6 +3,7 @@
 
 mod destination;
 mod endpoints;
+mod inside;
 mod kubelet;
 mod linger;
 mod options;
@@ -22,6 +23,7 @@ use crate::{
 };
 
 use destination::{Destination, Trust};
+pub use inside::Node;
 pub use kubelet::Kubelets;
 pub use linger::Lingering;
 pub use pass::{Upgraded, goes_on, is_upgrade, pass};
@@ -141,11 +143,14 @@ async fn send(
     upgrade: bool,
 ) -> std::result::Result<Response<Body>, String> {
     let tls = match destination.trust {
-        Trust::Plain => None,
+        Trust::Plain | Trust::Inside => None,
         Trust::Anybody => Some(call.server.kubelets.anybody()?),
         Trust::Kubelet { verified } => Some(call.server.kubelets.tls(call.server.identity.pki(), verified)?),
     };
-    let io = destination.dial(tls).await?;
+    let io = match call.server.kubelets.inside() {
+        Some(node) if destination.trust == Trust::Inside => node.connect(),
+        _ => destination.dial(tls).await?,
+    };
     parts.uri = destination.path.parse::<Uri>().map_err(|error| error.to_string())?;
     parts.version = http::Version::HTTP_11;
     if parts.headers.get(header::HOST).is_none() || upgrade {

@@ -1,0 +1,1 @@
+//! A runtime whose containers are child processes, kept by a process of their own: it outlives the agent.
