@@ -2,4 +2,7 @@
 //!
 //! What a Pod needs next is decided by a state machine without I/O; a [`runtime::Runtime`] does it.
 
+mod handle;
 pub mod runtime;
+
+pub use handle::{Known, KnownContainer, Pods, Run};
