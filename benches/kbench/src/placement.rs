@@ -23,8 +23,8 @@ const TARGETS: &str = "/apis/workload.kcp.io/v1alpha1/synctargets";
 const LOCATIONS: &str = "/apis/scheduling.kcp.io/v1alpha1/locations";
 const MERGE: &str = "application/merge-patch+json";
 const PROVIDER: &str = "/clusters/root:espw";
-/// What follows a change at a distance: statuses are written about once a second.
-const SETTLED: Duration = Duration::from_secs(3);
+/// What follows a change at a distance: statuses are written within five seconds.
+const SETTLED: Duration = Duration::from_secs(6);
 
 pub(crate) struct Plan {
     pub(crate) data_dir: String,

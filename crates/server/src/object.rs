@@ -47,7 +47,7 @@ impl Object {
 
     /// As printers read it.
     pub fn tree(&self) -> api::table::Node<'_> {
-        api::table::Node::object(&self.json, self.metadata.start as usize..self.metadata.end as usize)
+        api::table::Node::object(&self.json, self.metadata.start as usize..self.metadata.end as usize, self.name())
     }
 
     /// The object in protobuf, kept for the next reader while there is room. What `encode` makes must depend on nothing but the JSON.

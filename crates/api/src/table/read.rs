@@ -49,7 +49,7 @@ pub(super) fn strings(value: &Node<'_>, pointer: &str) -> Vec<String> {
 }
 
 pub(super) fn name(object: &Node<'_>) -> Value {
-    text(object, "/metadata/name").into()
+    object.name().into()
 }
 
 /// The condition of a type.

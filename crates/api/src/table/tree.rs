@@ -13,17 +13,28 @@ pub struct Node<'a> {
     json: &'a [u8],
     /// Of a whole object: where its metadata lies. Empty if that is not known.
     metadata: (usize, usize),
+    /// Of a whole object: its name, which stands far back in sorted metadata. Empty if that is not known.
+    name: &'a str,
 }
 
 impl<'a> Node<'a> {
     pub fn new(json: &'a [u8]) -> Self {
-        Self { json, metadata: (0, 0) }
+        Self { json, metadata: (0, 0), name: "" }
     }
 
     /// An object as we store it: its metadata lies at a known place, and behind it everything but kind and apiVersion,
     /// sorted.
-    pub fn object(json: &'a [u8], metadata: Range<usize>) -> Self {
-        Self { json, metadata: (metadata.start, metadata.end) }
+    pub fn object(json: &'a [u8], metadata: Range<usize>, name: &'a str) -> Self {
+        Self { json, metadata: (metadata.start, metadata.end), name }
+    }
+
+    /// An object's name.
+    pub fn name(&self) -> Cow<'a, str> {
+        if self.name.is_empty() {
+            let found = self.pointer("/metadata/name");
+            return found.and_then(|name| name.as_str()).unwrap_or_default();
+        }
+        Cow::Borrowed(self.name)
     }
 
     pub fn get(&self, key: &str) -> Option<Self> {
@@ -160,7 +171,7 @@ mod tests {
 
         #[test]
         fn takes_anything(bytes in prop::collection::vec(prop::sample::select(b"{}[]\":,\\ntrue1 \xff".to_vec()), 0..60), start in 0_usize..70, end in 0_usize..70) {
-            let node = Node::object(&bytes, start..end);
+            let node = Node::object(&bytes, start..end, "");
             walked(&node);
             node.pointer("/a/0/t");
             node.count();
@@ -171,7 +182,8 @@ mod tests {
     fn metadata_is_jumped_over() {
         let text = r#"{"kind":"A","metadata":{"name":"a","data":1,"managedFields":[{"x":"}]"}]},"data":{"k":"v"},"n":[1,{"b":2}]}"#;
         let metadata = text.find("{\"name\"").unwrap()..text.find(",\"data\":{").unwrap();
-        let object = Node::object(text.as_bytes(), metadata);
+        let object = Node::object(text.as_bytes(), metadata, "a");
+        assert_eq!((object.name(), Node::new(text.as_bytes()).name()), ("a".into(), "a".into()));
         for (pointer, want) in [
             ("/metadata/name", json!("a")),
             ("/kind", json!("A")),

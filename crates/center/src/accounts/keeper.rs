@@ -26,8 +26,10 @@ use crate::{Fleet, placing::Moved};
 
 /// What happens within this time is one write.
 const SOON: Duration = Duration::from_millis(100);
-/// An edit is acknowledged by most edges in a moment: what is so again after that need not be written twice.
+/// An edit is acknowledged by most edges in a moment, the longer the more there are: what is so again after that need not be written twice.
 const SETTLING: Duration = Duration::from_millis(400);
+const SETTLING_FOR_EACH: Duration = Duration::from_micros(300);
+const SETTLING_AT_MOST: Duration = Duration::from_secs(5);
 /// So long after the start, what is found was there before.
 const BEGINNING: Duration = Duration::from_secs(30);
 /// Edges come back in this time after a start: what was known before is not written over while they do.
@@ -244,8 +246,14 @@ impl Keeper {
         if self.begun.elapsed() < BEGINNING {
             self.begin(id);
         }
-        let after = self.patience(PLACEMENTS, id).max(SETTLING);
+        let after = self.patience(PLACEMENTS, id).max(self.settling(id));
         self.pace.push(Due::Placement(id.clone()), after, Instant::now());
+    }
+
+    /// How long to wait for the edges of a placement to follow.
+    fn settling(&self, id: &Id) -> Duration {
+        let edges = u32::try_from(self.accounts.edge_count(id)).unwrap_or(u32::MAX);
+        SETTLING_FOR_EACH.saturating_mul(edges).clamp(SETTLING, SETTLING_AT_MOST)
     }
 
     /// How long to wait before something that was there before this center is told anew.
@@ -452,7 +460,7 @@ impl Keeper {
     fn mark(&mut self) {
         let now = Instant::now();
         for id in self.accounts.take_changed() {
-            let after = self.patience(PLACEMENTS, &id).max(SETTLING);
+            let after = self.patience(PLACEMENTS, &id).max(self.settling(&id));
             self.pace.push(Due::Placement(id), after, now);
         }
         for source in self.accounts.take_counted() {

@@ -356,6 +356,11 @@ impl Accounts {
         edges.filter_map(|edge| self.edges.name(*edge))
     }
 
+    /// How many edges a placement reaches.
+    pub fn edge_count(&self, placement: &Id) -> usize {
+        self.account(placement).map_or(0, |account| account.edges.len())
+    }
+
     pub fn objects_of(&self, placement: &Id) -> impl Iterator<Item = &Arc<str>> {
         self.account(placement).into_iter().flat_map(|account| account.objects.keys())
     }

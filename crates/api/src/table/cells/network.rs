@@ -121,7 +121,7 @@ fn hosts(rules: &[Node<'_>]) -> String {
 }
 
 pub(super) fn ingress_class(o: &Node<'_>, now: i64) -> Vec<Value> {
-    let mut shown = text(o, "/metadata/name").into_owned();
+    let mut shown = o.name().into_owned();
     if annotation(o, "ingressclass.kubernetes.io/is-default-class") == "true" {
         shown.push_str(" (default)");
     }

@@ -64,7 +64,7 @@ fn access_modes(o: &Node<'_>, pointer: &str) -> String {
 }
 
 pub(super) fn class(o: &Node<'_>, now: i64) -> Vec<Value> {
-    let mut shown = text(o, "/metadata/name").into_owned();
+    let mut shown = o.name().into_owned();
     let marks = ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
     if marks.iter().any(|mark| annotation(o, mark) == "true") {
         shown.push_str(" (default)");
