@@ -1,4 +1,6 @@
 """Placement as its users see it: EdgePlacements of two workspaces, slices, and what arrives at two edges."""
+import json
+
 import pytest
 from center import Tools, wait_for
 from edge import CONFIRM, SYNCTARGETS, annotate, fleet
@@ -112,6 +114,42 @@ def test_a_custom_resource_brings_its_definition(example):
     path = "/apis/stable.example.com/v1/namespaces/specialstuff/crontabs/one"
     wait_for("the custom resource", lambda: guilder.api("GET", path)["spec"] == {"cron": "*"})
     assert florin.request("GET", path)[0] == 404
+
+
+def test_a_kind_from_an_export_brings_its_definition(example):
+    """The workspace has no definition of it: one is made of the schema that it is bound to."""
+    center, florin, guilder, kubectl = example
+    workspace(center, "root:maker")
+    version = {"name": "v1", "served": True, "storage": True, "subresources": {"status": {}}, "schema": {"type": "object", "properties": {
+        "spec": {"type": "object", "properties": {"threads": {"type": "integer", "maximum": 1000}}},
+        "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}}
+    kubectl("root:maker", "apply", "-f", "-", stdin=[
+        {"apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIResourceSchema", "metadata": {"name": "v1.looms.weaving.example"},
+         "spec": {"group": "weaving.example", "scope": "Namespaced", "names": {"plural": "looms", "singular": "loom", "kind": "Loom"}, "versions": [version]}},
+        {"apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIExport", "metadata": {"name": "looms"},
+         "spec": {"latestResourceSchemas": ["v1.looms.weaving.example"]}}])
+    kubectl(WMW_S, "apply", "-f", "-", stdin=[{"apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIBinding", "metadata": {"name": "looms"},
+                                               "spec": {"reference": {"export": {"path": "root:maker", "name": "looms"}}}}])
+    kubectl(WMW_S, "wait", "--for=condition=Ready", "apibinding/looms", "--timeout=20s")
+    kubectl(WMW_S, "apply", "-f", "-", stdin=[{"apiVersion": "weaving.example/v1", "kind": "Loom", "spec": {"threads": 400},
+                                               "metadata": {"name": "jacquard", "namespace": "specialstuff"}}])
+    path = "/apis/weaving.example/v1/namespaces/specialstuff/looms/jacquard"
+    wait_for("the loom", lambda: guilder.api("GET", path)["spec"] == {"threads": 400})
+    assert guilder.request("PATCH", path, {"spec": {"threads": 2000}}, content_type="application/merge-patch+json")[0] == 422, "with its schema"
+    assert florin.request("GET", path)[0] == 404
+    # An edit, its account, and its status in the mailbox, as of any other kind.
+    merge(center, f"/clusters/{WMW_S}{path}", {"spec": {"threads": 500}})
+    wait_for("the edit", lambda: guilder.api("GET", path)["spec"] == {"threads": 500})
+    count = "kubestellar.io/executing-count"
+    wait_for("its count", lambda: center.api("GET", f"/clusters/{WMW_S}{path}")["metadata"].get("annotations", {}).get(count) == "1")
+    merge(guilder, f"{path}/status", {"status": {"woven": 7}})
+    boxes = center.api("GET", f"/clusters/root:espw/{WORKSPACES}")["items"]
+    [box] = [w["metadata"]["name"] for w in boxes if w["metadata"].get("annotations", {}).get("edge.kcp.io/sync-target-name") == "guilder"]
+    wait_for("the mailbox", lambda: center.api("GET", f"/clusters/root:espw:{box}{path}").get("status") == {"woven": 7})
+    # Without a binding there are no looms, nor on the edge.
+    kubectl(WMW_S, "delete", "apibinding", "looms", "--timeout=20s")
+    wait_for("the loom to go", lambda: guilder.request("GET", path)[0] == 404)
+    wait_for("its kind to go", lambda: "looms" not in json.dumps(guilder.api("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")))
 
 
 def test_an_object_meant_for_edges_does_nothing_at_the_center(example):

@@ -49,6 +49,14 @@ def test_trying_offline(data, tmp_path):
         assert said in out, said
 
 
+@pytest.mark.timeout(300)
+def test_the_first_example(data, tmp_path):
+    out = run("docs/first-example.md", data, tmp_path, 9)
+    for said in ("edge-placement-c", "specialstuff", "running in florin", "running in guilder", "env is prod", "florin has no need of it",
+                 "guilder is connected again"):
+        assert said in out, said
+
+
 def test_every_example_applies(tools):
     files = sorted((ROOT / "examples").glob("*.yaml"), key=lambda f: (f.name != "crd.yaml", f.name))
     assert files

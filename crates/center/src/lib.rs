@@ -2,6 +2,7 @@
 //! they report. The server knows nothing of it: it is mounted on the server's port and observes its changes.
 
 mod accounts;
+mod bound;
 mod conditions;
 mod door;
 mod edges;

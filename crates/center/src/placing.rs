@@ -18,7 +18,7 @@ use placement::{
 };
 use serde_json::Value;
 use server::{
-    Server,
+    BINDINGS, Server,
     cache::{Change, ChangeKind},
     clock,
     object::Object,
@@ -28,6 +28,7 @@ use types::{EdgeId, ObjectKey};
 
 use crate::{
     Fleet,
+    bound::{self, Definitions},
     edges::Order,
     resolved::{self, Due},
     set::{Progress, Set},
@@ -62,6 +63,7 @@ pub(crate) struct State {
     made: HashMap<Class, Made>,
     /// How the destinations of each placement are written.
     pub slices: HashMap<Id, Slices>,
+    definitions: Definitions,
 }
 
 struct Made {
@@ -111,6 +113,7 @@ impl Placing {
         let Some(follows) = &*follows else { return };
         let concerns = match collection {
             PLACEMENTS | SLICES | LOCATIONS | TARGETS | WORKSPACES => true,
+            BINDINGS => follows.contains(change.object.cluster()),
             _ => follows.contains(change.object.cluster()) && matters(&key(collection, &change.object)),
         };
         if concerns {
@@ -267,6 +270,12 @@ impl Placing {
         let gone = change.kind == ChangeKind::Deleted;
         match &**collection {
             SLICES => resolved::changed(state, &change.object, gone, &self.due),
+            BINDINGS => {
+                let State { engine, definitions, .. } = state;
+                if let Some(server) = fleet.server() {
+                    definitions.set(engine, server, &change.object, gone);
+                }
+            }
             collection => feed(&mut state.engine, collection, &change.object, gone),
         }
         if &**collection == PLACEMENTS {
@@ -290,7 +299,11 @@ impl Placing {
                 follows.extend(wanted.iter().cloned());
             }
             // Followed first: what changes from now on comes as a change, and says the same or more.
-            wanted.iter().for_each(|workspace| feed_all(&mut state.engine, server, workspace));
+            for workspace in &wanted {
+                let State { engine, definitions, .. } = &mut *state;
+                definitions.load(engine, server, workspace);
+                feed_all(engine, server, workspace);
+            }
             changes.join(state.engine.take_changes());
         }
         for class in &changes.dropped {
@@ -358,7 +371,7 @@ impl Placing {
 }
 
 fn key<'a>(collection: &'a str, object: &'a Object) -> ObjectKey<'a> {
-    ObjectKey { collection, namespace: object.namespace(), name: object.name() }
+    ObjectKey { collection: bound::plain(collection), namespace: object.namespace(), name: object.name() }
 }
 
 fn matters(key: &ObjectKey<'_>) -> bool {
@@ -388,7 +401,7 @@ fn feed(engine: &mut Engine, collection: &str, object: &Object, gone: bool) {
 fn feed_all(engine: &mut Engine, server: &Server, workspace: &str) {
     let prefix = format!("{workspace}/");
     for collection in server.cache.names() {
-        if !matters(&ObjectKey { collection: &collection, namespace: "x", name: "x" }) {
+        if !matters(&ObjectKey { collection: bound::plain(&collection), namespace: "x", name: "x" }) {
             continue;
         }
         for object in server.cache.snapshot(&collection).items.range(&prefix, "") {

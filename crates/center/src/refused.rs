@@ -59,8 +59,7 @@ async fn event(
     what: u64,
 ) -> api::status::Result<()> {
     let Some(object) = ObjectKey::parse(key) else { return Ok(()) };
-    let local = format!("{workspace}/{}/{}", object.namespace, object.name);
-    let Some(found) = server.cache.get(object.collection, &local) else { return Ok(()) };
+    let Some(found) = crate::bound::source(server, workspace, &object) else { return Ok(()) };
     let value = found.value();
     let namespace = if object.namespace.is_empty() { "default" } else { object.namespace };
     let now = clock::now();

@@ -115,6 +115,10 @@ impl Set {
         self.read().objects.is_empty()
     }
 
+    pub fn len(&self) -> usize {
+        self.read().objects.len()
+    }
+
     /// All that is in it now.
     pub fn objects(&self) -> HashMap<Key, Bytes> {
         self.read().objects.clone()

@@ -102,6 +102,9 @@ struct Shown {
     received_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     workspace: Option<String>,
+    /// How many objects it shall hold, if somebody had a use for that already.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    objects: Option<usize>,
 }
 
 fn show(fleet: &Fleet, server: &Arc<Server>, edge: &Edge) -> Shown {
@@ -122,6 +125,7 @@ fn show(fleet: &Fleet, server: &Arc<Server>, edge: &Edge) -> Shown {
         sent_bytes: 0,
         received_bytes: 0,
         workspace: target.workspace.as_deref().map(str::to_owned),
+        objects: fleet.placing.peek(&edge.id).map(|set| set.len()),
     };
     let live = edge.session().filter(|live| live.facts().connected);
     if let Some(live) = live {

@@ -204,7 +204,7 @@ fn remove(server: &Arc<Server>, name: &Key, key: &ObjectKey<'_>, commit: &mut Co
     let place = place_of(server, key);
     let old = place.get();
     let was_reported = held.reported.is_some();
-    if was_reported || old.as_ref().is_some_and(|old| report::state(old).is_some()) {
+    if was_reported || old.as_ref().is_some_and(|old| report::state(old, held.hash).is_some()) {
         put_record(commit, GONE, name, &serde_json::json!({}));
     }
     let Some(old) = old else { return Ok(()) };

@@ -25,11 +25,21 @@ const TRIES: usize = 30;
 /// The part of an object that is the edge's to say; `None` if it says nothing. A JSON object, so that there is room for more.
 ///
 /// `status`, and where a cluster does not take the object, `refused` with the reason; `overruled` if others changed there what is the
-/// center's.
-pub fn state(object: &Object) -> Option<Bytes> {
+/// center's. Where the status says which generation it is of, also the object's `generation`, and in `of` what the center sent (`hash`), so that
+/// whoever reads it can tell whether it is about that.
+pub fn state(object: &Object, hash: u128) -> Option<Bytes> {
     let status = scan::raw_at(&object.json, &["status"]).filter(|status| !matches!(*status, b"{}" | b"null"));
+    let observes = status.is_some_and(|status| scan::raw_at(status, &["observedGeneration"]).is_some());
+    let generation = scan::raw_at(object.metadata(), &["generation"]).filter(|_| observes);
+    let of = generation.map(|_| format!("\"{hash:032x}\""));
     let note = |name: &str| scan::raw_at(object.metadata(), &["annotations", name]);
-    let parts = [("status", status), ("refused", note(names::REFUSED)), ("overruled", note(names::OVERRULED))];
+    let parts = [
+        ("status", status),
+        ("generation", generation),
+        ("of", of.as_deref().map(str::as_bytes)),
+        ("refused", note(names::REFUSED)),
+        ("overruled", note(names::OVERRULED)),
+    ];
     let mut state = Vec::new();
     for (name, text) in parts {
         if let Some(text) = text {
@@ -89,7 +99,7 @@ impl Holding for View<'_> {
         let (counter, state, sent) = match held(self.server, &key) {
             Some((held, _)) => {
                 let object = place_of(self.server, &place).get()?;
-                let state = match (state(&object), held.reported) {
+                let state = match (state(&object, held.hash), held.reported) {
                     (Some(state), _) => state,
                     (None, Some(_)) => Bytes::from_static(NOTHING),
                     (None, None) => return None,

@@ -82,8 +82,6 @@ pub fn may_belong(key: &ObjectKey<'_>) -> bool {
         && !OWN_COLLECTIONS.contains(&key.collection)
         // No kind is called that; it is how servers name what they keep beside the objects.
         && !key.collection.contains("/_")
-        // Kinds that the workspace has from another's export: there is no definition here that could go with them.
-        && !key.collection.contains(':')
 }
 
 /// The object as an edge shall hold it, as canonical JSON: equal objects have equal bytes. `None` if it is not for edges.

@@ -1,8 +1,10 @@
 //! What an edge needs to run somewhere: the manifests for an existing cluster, the unit for a bare node.
 
 use anyhow::{Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
+
+use crate::edge::Runtime;
 
 /// For systemd, as packages install it.
 pub const UNIT: &str = include_str!("../../../deploy/systemd/selvedge-edge.service");
@@ -27,6 +29,9 @@ pub struct Manifest {
     /// A proxy on the way to the center.
     #[arg(long)]
     https_proxy: Option<String>,
+    /// What runs what the center sent. With `cluster`, this very cluster does, and the edge is given the rights that it needs for that.
+    #[arg(long, value_enum)]
+    runtime: Option<Runtime>,
 }
 
 impl Manifest {
@@ -47,9 +52,7 @@ impl Manifest {
         vec![
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}),
             json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}),
-            // What it needs to know of the cluster that it runs in; it changes nothing there.
-            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": global, "rules": [
-                {"apiGroups": [""], "resources": ["nodes", "namespaces"], "verbs": ["get", "list", "watch"]}]}),
+            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": global, "rules": self.rules()}),
             json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": global,
                 "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}, "subjects": account}),
             json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "stringData": {"token": self.token}}),
@@ -64,6 +67,18 @@ impl Manifest {
         ]
     }
 
+    fn rules(&self) -> Value {
+        if self.runtime != Some(Runtime::Cluster) {
+            // What it needs to know of the cluster that it runs in; it changes nothing there.
+            return json!([{"apiGroups": [""], "resources": ["nodes", "namespaces"], "verbs": ["get", "list", "watch"]}]);
+        }
+        // Anything can be placed. Giving rights that one does not have needs words of its own.
+        json!([
+            {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch", "create", "patch", "delete"]},
+            {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "clusterroles"], "verbs": ["escalate", "bind"]},
+        ])
+    }
+
     fn pod(&self) -> Value {
         let name = "selvedge-edge";
         let mut env = vec![json!({"name": "SELVEDGE_TOKEN",
@@ -73,7 +88,11 @@ impl Manifest {
         }
         let host = format!("{name}.{}.svc", self.namespace);
         let args = ["edge", "--data-dir", "/var/lib/selvedge", "--listen", "0.0.0.0:6443", "--tls-names", &host];
-        let args: Vec<&str> = args.into_iter().chain(["--center", &self.center, "--name", &self.name]).collect();
+        let mut args: Vec<&str> = args.into_iter().chain(["--center", &self.center, "--name", &self.name]).collect();
+        let runtime = self.runtime.and_then(|runtime| runtime.to_possible_value());
+        if let Some(runtime) = &runtime {
+            args.extend(["--runtime", runtime.get_name()]);
+        }
         json!({
             "serviceAccountName": name,
             "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532,
@@ -106,6 +125,7 @@ mod tests {
             image: "x:1".into(),
             namespace: "there".into(),
             https_proxy: Some("http://p:1".into()),
+            runtime: None,
         };
         let text = manifest.text().unwrap();
         let kinds: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("kind: ")).collect();
@@ -113,6 +133,13 @@ mod tests {
             assert!(kinds.contains(&kind), "{kinds:?}");
         }
         assert_eq!(text.matches(&token).count(), 1, "the token is in the Secret and nowhere else");
-        assert!(Manifest { token: "x".into(), ..manifest }.text().is_err());
+        assert!(!text.contains("--runtime") && !text.contains("delete"), "it changes nothing where it only runs");
+        let cluster = Manifest { runtime: Some(Runtime::Cluster), ..manifest };
+        let text = cluster.text().unwrap();
+        assert!(
+            ["- --runtime\n", "- cluster\n", "- delete\n", "- escalate\n"].iter().all(|one| text.contains(one)),
+            "{text}"
+        );
+        assert!(Manifest { token: "x".into(), ..cluster }.text().is_err());
     }
 }

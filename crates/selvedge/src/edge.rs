@@ -83,7 +83,7 @@ pub struct EdgeSettings {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Runtime {
+pub enum Runtime {
     /// Whoever uses the edge's own API: a kubelet, or nobody.
     #[default]
     Kubelet,

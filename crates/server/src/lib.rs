@@ -53,7 +53,7 @@ use kinds::Kinds;
 pub use admission::Plugins;
 pub use clock::now;
 pub use dispatch::Also;
-pub use exports::offer;
+pub use exports::{BINDINGS, bound_collection, bound_definitions, offer};
 pub use limits::Limits;
 pub use listen::{Running, start};
 pub use mount::{Mount, Mounted, Protocol};

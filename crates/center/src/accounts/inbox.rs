@@ -112,6 +112,7 @@ impl Inbox {
                 let watched = self.watched.read().unwrap_or_else(PoisonError::into_inner);
                 let Some(workspace) = watched.get(object.cluster()).cloned() else { return };
                 drop(watched);
+                let collection = crate::bound::plain(collection);
                 let key = ObjectKey { collection, namespace: object.namespace(), name: object.name() };
                 self.hear(|heard| _ = heard.objects.insert((workspace, key.to_string().into())));
             }

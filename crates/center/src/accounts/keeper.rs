@@ -22,7 +22,7 @@ use tokio::sync::broadcast::{self, error::RecvError};
 use types::{EdgeId, ObjectKey};
 
 use super::{COLLECTORS, inbox::Heard, pace::Pace, standing};
-use crate::{Fleet, placing::Moved};
+use crate::{Fleet, bound, placing::Moved};
 
 /// What happens within this time is one write.
 const SOON: Duration = Duration::from_millis(100);
@@ -281,9 +281,8 @@ impl Keeper {
         }
         let is_old = |key: &&Key| {
             let parsed = ObjectKey::parse(key);
-            parsed.is_some_and(|key| {
-                self.is_old(key.collection, &format!("{}/{}/{}", id.workspace, key.namespace, key.name))
-            })
+            let source = parsed.and_then(|key| bound::source(&self.server, &id.workspace, &key));
+            source.is_some_and(|object| object.created <= self.revision)
         };
         let old: HashSet<Key> = self.accounts.objects_of(id).filter(is_old).cloned().collect();
         self.accounts.begin(id, |key| old.contains(key));

@@ -179,8 +179,7 @@ impl Keeper {
     /// Whether an object is another than when this was last asked, as far as edges and expressions see.
     pub fn is_another(&mut self, source: &Source) -> bool {
         let Some(key) = ObjectKey::parse(&source.1) else { return false };
-        let local = format!("{}/{}/{}", source.0, key.namespace, key.name);
-        let Some(object) = self.server.cache.get(key.collection, &local) else {
+        let Some(object) = crate::bound::source(&self.server, &source.0, &key) else {
             self.prints.remove(source);
             return true;
         };

@@ -13,7 +13,7 @@ use super::{
     keeper::{Desk, Due, Keeper},
     said,
 };
-use crate::reports;
+use crate::{bound, reports};
 
 const MANAGER: &str = "selvedge-accounts";
 /// Who writes the status that an edge reported into the source object.
@@ -113,8 +113,7 @@ impl Keeper {
     async fn source(&self, source: &Source) -> Result<()> {
         let (workspace, text) = source;
         let Some(key) = ObjectKey::parse(text) else { return Ok(()) };
-        let local = format!("{workspace}/{}/{}", key.namespace, key.name);
-        let Some(object) = self.server.cache.get(key.collection, &local) else { return Ok(()) };
+        let Some(object) = bound::source(&self.server, workspace, &key) else { return Ok(()) };
         let value = object.value();
         if value.pointer("/metadata/deletionTimestamp").is_some() {
             return Ok(());

@@ -33,7 +33,7 @@ use types::{
 
 use placement::projection;
 
-use crate::Fleet;
+use crate::{Fleet, bound};
 
 /// One record for each edge with the last of the writes that waited there.
 pub const REPLAYED: &str = "edge.selvedge.dev/_replayed";
@@ -134,7 +134,7 @@ async fn once(
     if let Some(done) = replayed(fleet, server, edge, key, workspace, write) {
         return Ok(done);
     }
-    let found = server.cache.get(key.collection, &format!("{workspace}/{}/{}", key.namespace, key.name));
+    let found = bound::source(server, workspace, key);
     let held = found.and_then(|object| Some((projected(fleet, edge, key, &object)?, object)));
     let Some(((hash, _), object)) = held else {
         return Err(not_held(key));
@@ -191,7 +191,7 @@ fn projected(fleet: &Fleet, edge: &EdgeId, key: &ObjectKey<'_>, object: &Object)
 
 /// What the edge is to hold now.
 fn current(fleet: &Fleet, server: &Server, edge: &EdgeId, key: &ObjectKey<'_>, workspace: &str) -> Option<Bytes> {
-    let object = server.cache.get(key.collection, &format!("{workspace}/{}/{}", key.namespace, key.name))?;
+    let object = bound::source(server, workspace, key)?;
     fleet.placing.made_of(edge, key, object.value())
 }
 
@@ -305,7 +305,7 @@ async fn tell(server: &Arc<Server>, workspace: &str, edge: &EdgeId, key: &str, u
         _ => return,
     };
     let Some(key) = ObjectKey::parse(key) else { return };
-    let found = server.cache.get(key.collection, &format!("{workspace}/{}/{}", key.namespace, key.name));
+    let found = bound::source(server, workspace, &key);
     let Some(value) = found.map(|object| object.value()).filter(|_| projection::may_belong(&key)) else { return };
     let namespace = if key.namespace.is_empty() { "default" } else { key.namespace };
     let short: String = key.name.chars().take(200).filter(|c| *c != ':').collect();

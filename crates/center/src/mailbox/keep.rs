@@ -13,6 +13,7 @@ use serde_json::Value;
 use server::{
     Server,
     embedded::Embedded,
+    object::Object,
     replica::{Place, Seen},
 };
 use store::{Commit, Compare, Op};
@@ -24,7 +25,7 @@ use super::{
     open::Mailbox,
 };
 use crate::{
-    Fleet,
+    Fleet, bound,
     edges::Edge,
     history::History,
     placing, reports,
@@ -296,14 +297,15 @@ impl Keeper {
 
     /// Since when there is such an object: where it comes from, or else since there is the edge.
     fn created(&self, key: &ObjectKey<'_>, value: &Value) -> String {
-        let text = |collection: &str, place: &str| -> Option<String> {
-            let object = self.server.cache.get(collection, place)?;
+        let text = |object: Arc<Object>| -> Option<String> {
             serde_json::from_slice(scan::raw_at(&object.json, &["metadata", "creationTimestamp"])?).ok()
         };
         let source = value["metadata"]["annotations"][names::SOURCE].as_str();
-        let source =
-            source.and_then(|source| text(key.collection, &format!("{source}/{}/{}", key.namespace, key.name)));
-        let edge = || text(target::COLLECTION, &format!("{}//{}", self.edge.id.workspace, self.edge.id.name));
+        let source = source.and_then(|source| bound::source(&self.server, source, key)).and_then(text);
+        let edge = || {
+            let place = format!("{}//{}", self.edge.id.workspace, self.edge.id.name);
+            self.server.cache.get(target::COLLECTION, &place).and_then(text)
+        };
         source.or_else(edge).unwrap_or_else(server::now)
     }
 }

@@ -11,7 +11,8 @@ use types::{EdgeId, ObjectKey};
 
 use crate::{Fleet, reports};
 
-/// An edge says that it holds an object a moment before it says that the object's status is of another time. So long is waited for that.
+/// Where a status does not say which generation it is of: an edge says that it holds an object a moment before it says that the object's
+/// status is another. So long is waited for that.
 const MOMENT: i64 = 1;
 
 /// What is known of an edge.
@@ -71,12 +72,12 @@ pub async fn look(fleet: &Fleet, id: &Id, before: &Known, revision: u64, keys: &
     let held = set.as_ref().and_then(|set| set.held().into_iter().find(|key| (keys.has)(key)));
     let held = held.map(|key| format!("{key} cannot be customized there"));
     let mut health = refused.or(held).map_or(Health::Healthy, Health::Failed);
+    let mut unsure = false;
     if acked && !keys.watched.is_empty() {
         let objects = set.map(|set| set.objects()).unwrap_or_default();
         for key in keys.watched.iter() {
             let Some(of) = ObjectKey::parse(key) else { continue };
-            let Some(object) = objects.get(key) else { continue };
-            let object: Value = serde_json::from_slice(object).unwrap_or_default();
+            let Some(content) = objects.get(key) else { continue };
             let report = reports::get(fleet.store(), &before.uid, key).await.ok().flatten();
             let state: Value = report
                 .and_then(|report| report.state)
@@ -85,10 +86,17 @@ pub async fn look(fleet: &Fleet, id: &Id, before: &Known, revision: u64, keys: &
             // Where the edge is a whole cluster, that may not have taken it.
             health = health.and(match state.get("refused").and_then(Value::as_str) {
                 Some(why) => Health::Failed(format!("{key} was refused: {why}")),
-                None => healthy(of.collection, &object, state.get("status")),
+                None => match is_current(key, content, &state) {
+                    Some(false) => Health::Progressing,
+                    current => {
+                        unsure |= current.is_none();
+                        let object: Value = serde_json::from_slice(content).unwrap_or_default();
+                        healthy(of.collection, &object, state.get("status"))
+                    }
+                },
             });
         }
-        if health == Health::Healthy && acked_at.is_none_or(|at| now - at < MOMENT) {
+        if health == Health::Healthy && unsure && acked_at.is_none_or(|at| now - at < MOMENT) {
             health = Health::Progressing;
         }
     }
@@ -105,8 +113,41 @@ pub async fn look(fleet: &Fleet, id: &Id, before: &Known, revision: u64, keys: &
     Known { uid: before.uid.clone(), fact, revision, acked_at }
 }
 
+/// Whether what an edge says of an object is about what it shall hold now, and its controller has seen that. `None` where that is not said:
+/// not every status has an `observedGeneration`.
+fn is_current(key: &str, content: &[u8], state: &Value) -> Option<bool> {
+    let observed = state.pointer("/status/observedGeneration")?.as_i64()?;
+    let generation = state.get("generation")?.as_i64()?;
+    let of = state.get("of")?.as_str()?;
+    Some(observed >= generation && of == format!("{:032x}", link::entry_hash(key, content)))
+}
+
 /// What a revision consists of.
 pub struct Keys<'a> {
     pub has: &'a (dyn Fn(&str) -> bool + Send + Sync),
     pub watched: &'a [Key],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_status_of_something_else_is_not_about_this() {
+        let (key, content) = ("apps/deployments/site/web", b"{}");
+        let (now, before) =
+            (format!("{:032x}", link::entry_hash(key, content)), format!("{:032x}", link::entry_hash(key, b"[]")));
+        for (state, current) in [
+            (json!({}), None),
+            (json!({"status": {"readyReplicas": 1}}), None),
+            // An edge of before edges said what it is of.
+            (json!({"status": {"observedGeneration": 2}}), None),
+            (json!({"status": {"observedGeneration": 2}, "generation": 2, "of": now}), Some(true)),
+            (json!({"status": {"observedGeneration": 1}, "generation": 2, "of": now}), Some(false)),
+            (json!({"status": {"observedGeneration": 1}, "generation": 1, "of": before}), Some(false)),
+        ] {
+            assert_eq!(is_current(key, content, &state), current, "{state}");
+        }
+    }
 }

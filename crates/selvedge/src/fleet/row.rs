@@ -55,6 +55,7 @@ pub fn facts(edge: &Value, live: &Value) -> Value {
         "since": first(&live["since"], &condition(edge, "HeartbeatHealthy")["lastTransitionTime"]),
         "heard": first(&live["lastHeard"], &edge["status"]["lastSyncerHeartbeatTime"]),
         "holds": edge["metadata"]["annotations"][types::names::WORKSPACE],
+        "objects": live["objects"],
         "inSync": up && live["inSync"] == true,
         "behind": live["pending"],
         "heldDeletions": live["heldDeletions"],
@@ -87,7 +88,7 @@ pub fn table(facts: &[Value], now: Timestamp) -> String {
             shown(age(text("since"), now)),
             sync(edge),
             shown(age(text("heard"), now)),
-            shown(text("holds").to_owned()),
+            shown(holds(edge)),
         ]);
     }
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or_default();
@@ -97,6 +98,16 @@ pub fn table(facts: &[Value], now: Timestamp) -> String {
         format!("{}\n", cells.join("   ").trim_end())
     };
     rows.iter().map(line).collect::<String>() + &notes
+}
+
+/// A workspace, or what placements come to.
+fn holds(edge: &Value) -> String {
+    match (edge["holds"].as_str(), edge["objects"].as_u64()) {
+        (Some(workspace), _) => workspace.to_owned(),
+        (None, Some(1)) => "1 object".into(),
+        (None, Some(count)) => format!("{count} objects"),
+        (None, None) => String::new(),
+    }
 }
 
 fn sync(edge: &Value) -> String {
@@ -147,11 +158,13 @@ mod tests {
         let (then, long) = ("2026-01-01T00:59:30Z", "2025-12-30T01:00:00Z");
         let live = |connected: bool, in_sync: bool, pending: u64| json!({"connected": connected, "since": then, "inSync": in_sync, "pending": pending, "lastHeard": then});
         let held = json!({"connected": true, "since": then, "inSync": false, "pending": 9, "heldDeletions": 8});
+        let mut placed = live(true, false, 12);
+        placed["objects"] = 9.into();
         let mut told = heartbeat("True", then);
         told.as_array_mut().unwrap().push(json!({"type": "DeletionHeld", "status": "True", "message": "confirm 8"}));
         let facts: Vec<Value> = [
             (edge("a", heartbeat("True", then), json!({types::names::WORKSPACE: "root:shop"})), live(true, true, 0)),
-            (edge("behind", heartbeat("True", then), json!({})), live(true, false, 12)),
+            (edge("behind", heartbeat("True", then), json!({})), placed),
             (edge("cut", heartbeat("False", then), json!({types::names::LINK: "cut"})), live(false, false, 3)),
             (edge("away", heartbeat("False", long), json!({})), Value::Null),
             (edge("held", told, json!({})), held),
@@ -163,7 +176,7 @@ mod tests {
         let expected = "\
 EDGE     LINK              SINCE   SYNC               HEARD   HOLDS
 a        connected         30s     in sync            30s     root:shop
-behind   connected         30s     12 behind          30s     -
+behind   connected         30s     12 behind          30s     9 objects
 cut      cut               30s     3 behind           30s     -
 away     offline           2d      -                  -       -
 held     connected         30s     8 deletions held   -       -

@@ -107,7 +107,12 @@ impl Plan {
         let url = center.ready(PATIENCE).await?;
 
         let kubeconfig = self.data.join("center/admin.kubeconfig");
-        sample::make(&kubeconfig, &url, &self.names(), &self.data).await?;
+        if !self.edges.is_empty() {
+            // Who joined before is where it was.
+            let joined = |name: &&str| words::joined(&self.data.join(name));
+            let new: Vec<&str> = self.names().into_iter().filter(|name| !joined(name)).collect();
+            sample::make(&kubeconfig, &url, &new, &self.data).await?;
+        }
         for (name, address) in &self.edges {
             let (kubeconfig, center, name_again) = (kubeconfig.clone(), center.clone(), name.clone());
             programs.push(self.program(name, *address, move |directory| {

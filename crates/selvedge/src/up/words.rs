@@ -47,7 +47,7 @@ pub fn ready(data: &Path, url: &str, edges: &[&str]) -> Result<String> {
     Ok(format!(
         "\
 \n  The center is ready at {url}, with {count}: {edges}.\
-\n  What is in the workspace root:shop comes to every edge.\n\
+\n  What is in the workspace root:shop comes to every edge. The first example is there as well: docs/first-example.md.\n\
 \n  alias selvedge={selvedge}\
 \n  export KUBECONFIG={shown}/shop.kubeconfig\
 \n  kubectl create configmap offer --from-literal=price=4\
