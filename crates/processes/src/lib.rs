@@ -1,1 +1,39 @@
 //! A runtime whose containers are child processes, kept by a process of their own: it outlives the agent.
+//!
+//! ```text
+//!  agent ──unix socket──▶ keeper ──spawns──▶ trampoline ──exec──▶ a local command
+//!  (impl Runtime)         (waits, writes     (session, limits,  └─▶ a sample, without exec
+//!                          logs, remembers)   directory, stdio)
+//! ```
+//!
+//! The keeper and the trampoline are this same program under hidden names ([`entry`]). Nothing here is a sandbox: a container is a process of
+//! the user that the edge runs as.
+
+mod addresses;
+mod agent;
+mod images;
+mod journal;
+mod keeper;
+mod limits;
+mod logs;
+mod protocol;
+mod root;
+mod samples;
+mod trampoline;
+mod tree;
+mod wire;
+
+use std::{ffi::OsString, process::ExitCode};
+
+pub use agent::{Error, Options, Processes, end_all, replace_keeper};
+pub use images::{Images, Program};
+pub use keeper::Rules;
+
+/// What this program is when the first of its arguments says so; to be asked before anything else is built. `None`: it is something else.
+pub fn entry(mut args: impl Iterator<Item = OsString>) -> Option<ExitCode> {
+    match args.next()?.to_str()? {
+        "keeper" => Some(keeper::main(args)),
+        "container" => Some(trampoline::main()),
+        _ => None,
+    }
+}

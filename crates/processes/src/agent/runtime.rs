@@ -1,0 +1,174 @@
+//! What a runtime has to do, done by asking the keeper.
+
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::PoisonError,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use pods::runtime::{Attached, Container, ContainerId, ContainerSpec, Failure, Limits, Output, Runtime, Usage};
+
+use super::{
+    Processes, attached,
+    environment::{PASSED, Place, environment},
+};
+use crate::{
+    protocol::{Answer, Request, Start},
+    root,
+};
+
+fn strange(answer: &Answer) -> Failure {
+    Failure { reason: "RuntimeUnavailable", message: format!("the keeper answers strangely: {answer:?}") }
+}
+
+fn done(answer: Answer) -> Result<(), Failure> {
+    if matches!(answer, Answer::Done) { Ok(()) } else { Err(strange(&answer)) }
+}
+
+impl Processes {
+    /// What the keeper is to start, and a root for it.
+    async fn prepare(&self, container: ContainerSpec) -> Result<Start, Failure> {
+        let program = self.options.images.program(&container.image, &container.command, &container.args)?;
+        let root = self.root(&container.id);
+        let place = Place { node: &self.options.node, edge: &self.options.edge, root: &root };
+        let passed = PASSED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
+        let env = environment(passed, &place, &container);
+        let mark = format!("SELVEDGE_ROOT={}", root.display());
+        let (mounts, given) = (container.mounts.clone(), container.working_dir.clone());
+        let made = tokio::task::spawn_blocking(move || {
+            root::make(&root, &mounts)?;
+            root::working_dir(&root, given.as_deref())
+        });
+        let failure = |message: String| Failure { reason: "CreateContainerError", message };
+        let dir = made.await.map_err(|error| failure(error.to_string()))?;
+        let dir = dir.map_err(|error| failure(format!("cannot make its root directory: {error}")))?;
+        let processes = container.limits.processes.or(self.options.processes);
+        Ok(Start {
+            id: container.id,
+            pod: container.pod,
+            image: container.image,
+            program,
+            env,
+            dir,
+            mark,
+            mounts: container.mounts,
+            limits: Limits { processes, ..container.limits },
+            log: container.log,
+            terminal: container.tty,
+            stdin: container.stdin,
+        })
+    }
+}
+
+#[async_trait]
+impl Runtime for Processes {
+    fn version(&self) -> String {
+        format!("process://{}", env!("CARGO_PKG_VERSION"))
+    }
+
+    async fn image(&self, image: &str) -> Result<(), Failure> {
+        self.options.images.program(image, &[], &[]).map(|_| ())
+    }
+
+    async fn address(&self, pod: &str) -> Result<Option<IpAddr>, Failure> {
+        let Some(range) = self.range else { return Ok(None) };
+        match self.ask(&Request::Address { pod: pod.to_owned(), range }).await? {
+            Answer::Address(address) => Ok(address.map(IpAddr::V4)),
+            other => Err(strange(&other)),
+        }
+    }
+
+    async fn start(&self, container: ContainerSpec) -> Result<Container, Failure> {
+        // Its root must not be made again under one that runs.
+        let is_it = |known: &Container| known.id == container.id;
+        if let Some(known) = self.list().await?.into_iter().find(is_it) {
+            return Ok(known);
+        }
+        let start = self.prepare(container).await?;
+        match self.ask(&Request::Start(Box::new(start))).await? {
+            Answer::Started(container) => Ok(container),
+            other => Err(strange(&other)),
+        }
+    }
+
+    async fn signal(&self, id: &ContainerId, signal: i32) -> Result<(), Failure> {
+        done(self.ask(&Request::Signal { id: id.clone(), signal }).await?)
+    }
+
+    async fn forget(&self, id: &ContainerId) -> Result<(), Failure> {
+        done(self.ask(&Request::Forget { id: id.clone() }).await?)
+    }
+
+    async fn forget_pod(&self, pod: &str) -> Result<(), Failure> {
+        done(self.ask(&Request::ForgetPod { pod: pod.to_owned() }).await?)?;
+        let root = self.dir.join(super::ROOTS).join(pod);
+        // A pod's uid, and nothing that leads elsewhere.
+        if Path::new(pod).components().count() == 1 && root.parent() == Some(&self.dir.join(super::ROOTS)) {
+            let _ = tokio::fs::remove_dir_all(root).await;
+        }
+        Ok(())
+    }
+
+    async fn list(&self) -> Result<Vec<Container>, Failure> {
+        match self.ask(&Request::List).await? {
+            Answer::Containers(containers) => Ok(containers),
+            other => Err(strange(&other)),
+        }
+    }
+
+    async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    async fn exec(&self, id: &ContainerId, command: &[String], within: Duration) -> Result<Output, Failure> {
+        let late = || Failure {
+            reason: "DeadlineExceeded",
+            message: format!("the command took longer than {} s", within.as_secs_f32()),
+        };
+        let opened = self.open(id, command, false, false);
+        let run = async { attached::output(opened.await?).await };
+        tokio::time::timeout(within, run).await.map_err(|_| late())?
+    }
+
+    async fn open(&self, id: &ContainerId, command: &[String], stdin: bool, tty: bool) -> Result<Attached, Failure> {
+        self.link().await?;
+        attached::open(&self.dir, id, command, stdin, tty).await
+    }
+
+    async fn attach(&self, id: &ContainerId, stdin: bool) -> Result<Attached, Failure> {
+        self.link().await?;
+        attached::attach(&self.dir, id, stdin).await
+    }
+
+    async fn usage(&self) -> Result<Vec<Usage>, Failure> {
+        match self.ask(&Request::Usage).await? {
+            Answer::Usage(all) => Ok(all.into_iter().map(Usage::from).collect()),
+            other => Err(strange(&other)),
+        }
+    }
+
+    fn shortcomings(&self, container: &ContainerSpec) -> Vec<String> {
+        let permitted = *self.permitted.lock().unwrap_or_else(PoisonError::into_inner);
+        let Limits { cpu_millis, memory_bytes, processes } = container.limits;
+        let name = &container.id.name;
+        let may_not = "this edge may not make control groups here";
+        let mut said = Vec::new();
+        if cpu_millis.is_some() && !permitted.cpu {
+            said.push(format!("container {name} has no limit of CPU: {may_not}"));
+        }
+        if memory_bytes.is_some() && !permitted.memory {
+            said.push(format!("the limit of memory of container {name} holds for each of its processes: {may_not}"));
+        }
+        if processes.is_some() && !permitted.processes {
+            said.push(format!("container {name} has no limit of processes: {may_not}"));
+        }
+        said
+    }
+
+    fn outside(&self, id: &ContainerId, path: &Path) -> Option<PathBuf> {
+        let place = root::below(&self.root(id), path);
+        place.exists().then_some(place)
+    }
+}

@@ -1,0 +1,402 @@
+//! The process that containers are children of. It waits for them, writes down what they write and how they ended, and does what the agent
+//! asks; everything is one loop over what has become ready, in one thread.
+
+mod containers;
+mod end;
+mod handover;
+mod requests;
+mod spawn;
+mod talk;
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::{
+            fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+            net::UnixListener,
+        },
+    },
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use pods::runtime::ContainerId;
+use rustix::{
+    event::epoll::{self, EventData, EventFlags},
+    process::{Pid, Resource, Rlimit, Signal},
+};
+use serde::{Deserialize, Serialize};
+
+use self::{containers::Live, spawn::Exec, talk::Connection};
+use crate::{
+    journal::{Entry, Journal},
+    limits::Groups,
+    logs::{Bounds, Stream},
+    protocol::Answer,
+    tree, wire,
+};
+
+/// Without anything to keep and anybody to talk to, it leaves after so long.
+const IDLE: Duration = Duration::from_secs(10);
+/// How long it is waited for a keeper to be gone.
+const LOCKED: Duration = Duration::from_secs(5);
+/// When the disk was full.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How long who is told to end has for it when the keeper itself is to leave.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What the agent decides for all containers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rules {
+    /// How large a log file becomes.
+    pub log_bytes: u64,
+    /// How many files a log has.
+    pub log_files: u32,
+    /// How long logs stay when their pod is gone.
+    pub keep_logs_seconds: u64,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { log_bytes: 10 << 20, log_files: 3, keep_logs_seconds: 3600 }
+    }
+}
+
+impl Rules {
+    fn bounds(self) -> Bounds {
+        Bounds { bytes: self.log_bytes, files: self.log_files }
+    }
+}
+
+/// Where things are in a keeper's directory.
+pub const SOCKET: &str = "socket";
+pub const SAID: &str = "keeper.log";
+/// What it writes on stdout once it listens.
+pub const LISTENING: &[u8] = b"listening\n";
+
+/// Something with an open file that the loop waits for.
+struct Watched<T> {
+    file: T,
+    token: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Listener,
+    Connection(u64),
+    Output(ContainerId, Stream),
+    Stdin(ContainerId),
+    Handshake(Who),
+    Process(Who),
+    Orphan(i32),
+}
+
+/// A process that was asked for.
+#[derive(Clone, Debug, PartialEq)]
+enum Who {
+    Container(ContainerId),
+    Exec(u64),
+}
+
+struct Keeper {
+    dir: PathBuf,
+    listener: UnixListener,
+    /// Held as long as this is the keeper.
+    lock: File,
+    epoll: OwnedFd,
+    sources: BTreeMap<u64, Source>,
+    /// The last number that was given to anything.
+    last: u64,
+    journal: Journal,
+    groups: Groups,
+    rules: Rules,
+    boot: String,
+    /// How many files a container may have open.
+    files: Option<u64>,
+    live: BTreeMap<ContainerId, Live>,
+    execs: BTreeMap<u64, Exec>,
+    orphans: BTreeMap<i32, Watched<OwnedFd>>,
+    connections: BTreeMap<u64, Connection>,
+    /// Spawned, and told what to be once it is on disk that they are there.
+    fresh: Vec<Who>,
+    /// Answers that wait for the disk: connection, number, answer.
+    answers: Vec<(u64, u64, Answer)>,
+    changed: bool,
+    retry: Option<Instant>,
+    idle_since: Option<Instant>,
+    /// Who wants it to leave, and when it becomes impatient.
+    stopping: Option<(u64, u64, Instant)>,
+    /// The next program, see [`handover`].
+    successor: Option<PathBuf>,
+    buffer: Vec<u8>,
+}
+
+/// `selvedge keeper DIR`, and with `--again` when it is the next program of a keeper that was there before.
+pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
+    let Some(dir) = args.next().and_then(|dir| std::path::absolute(dir).ok()) else { return ExitCode::FAILURE };
+    let again = args.next().is_some_and(|arg| arg == "--again");
+    let done = if again { handover::take_over(&dir) } else { begin(&dir) };
+    match done.and_then(Keeper::run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("the keeper in {} cannot go on: {error}", dir.display()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Into its log, which is its stderr.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{} {text}", crate::logs::now());
+}
+
+fn begin(dir: &Path) -> io::Result<Keeper> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(dir.join("lock"))?;
+    // One that was just killed closes its files one after the other.
+    let until = Instant::now() + LOCKED;
+    while lock.try_lock().is_err() {
+        if Instant::now() > until {
+            return Err(io::Error::other("another keeper is there"));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = rustix::process::setsid();
+    let short = wire::Short::new(dir, SOCKET)?;
+    let _ = fs::remove_file(short.path());
+    let listener = UnixListener::bind(short.path())?;
+    fs::set_permissions(short.path(), fs::Permissions::from_mode(0o600))?;
+    let groups = Groups::find(&group_name(dir));
+    groups.remove_left();
+    let mut keeper = Keeper::new(dir, lock, listener, groups)?;
+    keeper.end_what_was_left();
+    keeper.journal.commit()?;
+    // Whoever started it waits for this.
+    let _ = io::stdout().write_all(LISTENING).and_then(|()| io::stdout().flush());
+    if let Ok(null) = OpenOptions::new().write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdout(null);
+    }
+    Ok(keeper)
+}
+
+impl Keeper {
+    fn new(dir: &Path, lock: File, listener: UnixListener, groups: Groups) -> io::Result<Self> {
+        std::env::set_current_dir("/")?;
+        let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+        let _ = rustix::thread::set_name(c"selvedge-keeper");
+        listener.set_nonblocking(true)?;
+        let limit = rustix::process::getrlimit(Resource::Nofile);
+        let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let mut keeper = Self {
+            dir: dir.to_owned(),
+            lock,
+            epoll,
+            sources: BTreeMap::new(),
+            last: 0,
+            journal: Journal::open(&dir.join("state"))?,
+            groups,
+            rules: Rules::default(),
+            boot: tree::boot(),
+            // Who was started by a keeper with the larger limit would not know the smaller one.
+            files: limit.current.map(|current| current.min(1024)),
+            live: BTreeMap::new(),
+            execs: BTreeMap::new(),
+            orphans: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            fresh: Vec::new(),
+            answers: Vec::new(),
+            changed: false,
+            retry: None,
+            idle_since: Some(Instant::now()),
+            stopping: None,
+            successor: None,
+            buffer: vec![0; 16 << 10],
+            listener,
+        };
+        let token = keeper.number();
+        epoll::add(&keeper.epoll, &keeper.listener, EventData::new_u64(token), EventFlags::IN)?;
+        keeper.sources.insert(token, Source::Listener);
+        Ok(keeper)
+    }
+
+    fn run(mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(64);
+        loop {
+            let timeout = self.next_deadline().map(|at| {
+                let left = at.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+                rustix::event::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+            });
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            for event in events.drain(..) {
+                let token = event.data.u64();
+                self.ready(token);
+            }
+            self.pass_deadlines();
+            self.commit();
+            self.flush();
+            if let Some(program) = self.successor.take() {
+                self.hand_over(&program);
+            }
+            if self.is_done() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn ready(&mut self, token: u64) {
+        match self.sources.get(&token).cloned() {
+            None => {}
+            Some(Source::Listener) => self.accept(),
+            Some(Source::Connection(number)) => self.hear(number),
+            Some(Source::Output(id, stream)) => _ = self.read_output(&id, stream),
+            Some(Source::Stdin(id)) => self.feed(&id),
+            Some(Source::Handshake(who)) => self.shake(&who),
+            Some(Source::Process(who)) => self.ended(&who),
+            Some(Source::Orphan(pid)) => self.bury(pid),
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    fn watch<T: AsFd>(&mut self, file: T, source: Source, flags: EventFlags) -> io::Result<Watched<T>> {
+        let token = self.number();
+        epoll::add(&self.epoll, &file, EventData::new_u64(token), flags)?;
+        self.sources.insert(token, source);
+        Ok(Watched { file, token })
+    }
+
+    fn unwatch<T: AsFd>(&mut self, watched: Watched<T>) -> T {
+        let _ = epoll::delete(&self.epoll, &watched.file);
+        self.sources.remove(&watched.token);
+        watched.file
+    }
+
+    /// What happened goes to disk, all of it at once; then those are told who wait for it.
+    fn commit(&mut self) {
+        let result = self.journal.commit();
+        let error = result.err().map(|error| error.to_string());
+        self.retry = error.is_some().then(|| Instant::now() + AGAIN);
+        for (connection, number, mut answer) in std::mem::take(&mut self.answers) {
+            if let Some(error) = &error {
+                answer = failed("RunContainerError", format!("the keeper cannot write its state: {error}"));
+            }
+            self.answer(connection, number, answer);
+        }
+        for who in std::mem::take(&mut self.fresh) {
+            match &error {
+                None => self.release(&who),
+                Some(error) => self.give_up(&who, &format!("the keeper cannot write its state: {error}")),
+            }
+        }
+        if std::mem::take(&mut self.changed) {
+            self.tell_watchers();
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let draining = self.live.values().filter_map(Live::deadline);
+        let logs = self.journal.state.logs.values().any(|logs| logs.forgotten.is_some());
+        let sweep = logs.then(|| Instant::now() + Duration::from_secs(60));
+        let idle = self.idle_since.map(|since| since + IDLE);
+        let stop = self.stopping.map(|(_, _, until)| until);
+        draining.chain(sweep).chain(idle).chain(stop).chain(self.retry).min()
+    }
+
+    fn pass_deadlines(&mut self) {
+        let now = Instant::now();
+        let late: Vec<ContainerId> = self
+            .live
+            .iter()
+            .filter(|(_, live)| live.deadline().is_some_and(|at| at <= now))
+            .map(|(id, _)| id.clone())
+            .collect();
+        late.iter().for_each(|id| self.finish(id));
+        self.remove_old_logs();
+        if let Some((_, _, until)) = &mut self.stopping
+            && *until <= now
+        {
+            *until = now + GRACE;
+            self.live.values().for_each(Live::end);
+        }
+        let is_idle = self.live.is_empty() && self.execs.is_empty() && self.connections.is_empty();
+        self.idle_since = is_idle.then(|| self.idle_since.unwrap_or(now));
+    }
+
+    fn remove_old_logs(&mut self) {
+        let now = jiff::Timestamp::now().as_second();
+        let keep = i64::try_from(self.rules.keep_logs_seconds).unwrap_or(i64::MAX);
+        let is_old = |at: i64| now.saturating_sub(at) >= keep;
+        let state = &self.journal.state;
+        let old: Vec<String> = state
+            .logs
+            .iter()
+            .filter(|(pod, logs)| logs.forgotten.is_some_and(is_old) && !self.live.keys().any(|id| id.pod == **pod))
+            .map(|(pod, _)| pod.clone())
+            .collect();
+        for pod in old {
+            if let Some(logs) = self.journal.state.logs.get(&pod) {
+                logs.files.values().for_each(|path| crate::logs::remove(path));
+            }
+            self.journal.push(Entry::LogsRemoved { pod });
+        }
+    }
+
+    /// Whether there is nothing left to stay for.
+    fn is_done(&mut self) -> bool {
+        let stopped = match self.stopping {
+            Some((connection, number, _)) if self.live.is_empty() && self.execs.is_empty() => {
+                self.answer(connection, number, Answer::Done);
+                self.flush();
+                true
+            }
+            _ => false,
+        };
+        let idle = self.idle_since.is_some_and(|since| since.elapsed() >= IDLE);
+        if stopped || idle {
+            let _ = fs::remove_file(self.dir.join(SOCKET));
+            self.groups.remove();
+        }
+        stopped || idle
+    }
+}
+
+fn failed(reason: &str, message: impl Into<String>) -> Answer {
+    Answer::Failed { reason: reason.to_owned(), message: message.into() }
+}
+
+/// One of this directory's own, the same for every keeper in it.
+fn group_name(dir: &Path) -> String {
+    let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
+    // FNV-1a: short, and the same in every version of this program.
+    let hash = dir
+        .as_os_str()
+        .as_encoded_bytes()
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("selvedge-{hash:016x}")
+}
+
+pub fn signal(pid: i32, signal: Signal) {
+    // Never 0 or below: that would be everybody.
+    if let Some(pid) = Pid::from_raw(pid).filter(|pid| pid.as_raw_nonzero().get() > 1) {
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+pub use spawn::null;
+
+pub fn kill(pid: i32) {
+    signal(pid, Signal::KILL);
+}

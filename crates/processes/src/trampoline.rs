@@ -1,0 +1,135 @@
+//! Between the keeper and a container: a process that makes itself what the container asks for, and then becomes it.
+//!
+//! Its stdin is a socket. One message comes from there, with a file in which everything is written, and with the stdin of the container or its
+//! terminal. `ready` goes back; then the socket closes because the command runs, or a message says why it does not.
+
+use std::{
+    ffi::CString,
+    fs::{self, File},
+    io::{Read, Seek, Write},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::{net::UnixStream, process::CommandExt},
+    },
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+use rustix::{
+    fs::Mode,
+    process::{Resource, Rlimit, Signal},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{images::Program, samples, wire};
+
+/// What goes back when all is done but the last step.
+pub const READY: u8 = b'+';
+
+/// As runtimes of containers have it for what could not be started.
+const NOT_STARTED: u8 = 128;
+
+/// What a container asks for.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Setup {
+    pub program: Program,
+    pub env: Vec<(String, String)>,
+    pub dir: PathBuf,
+    pub terminal: bool,
+    /// How many files it may have open: the keeper itself may more.
+    pub files: Option<u64>,
+    /// In place of a control group.
+    pub memory: Option<u64>,
+    /// The keeper: if it is gone already, nobody wants this any more.
+    pub parent: i32,
+}
+
+pub fn main() -> ExitCode {
+    let Ok(keeper) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) else {
+        return ExitCode::from(NOT_STARTED);
+    };
+    let keeper = UnixStream::from(keeper);
+    match receive(&keeper).and_then(|(setup, input)| become_it(setup, input, &keeper)) {
+        Ok(code) => code,
+        Err(message) => {
+            let _ = (&keeper).write_all(message.as_bytes());
+            ExitCode::from(NOT_STARTED)
+        }
+    }
+}
+
+fn receive(keeper: &UnixStream) -> Result<(Setup, OwnedFd), String> {
+    let mut files = Vec::new();
+    let count = wire::receive(keeper, &mut [0; 16], &mut files).map_err(|error| format!("the keeper: {error}"))?;
+    let input = files.pop();
+    let (Some(input), Some(written), true) = (input, files.pop(), count > 0) else {
+        return Err("the keeper said nothing".into());
+    };
+    let (mut written, mut text) = (File::from(written), Vec::new());
+    written.rewind().and_then(|()| written.read_to_end(&mut text)).map_err(|error| format!("the keeper: {error}"))?;
+    let setup = serde_json::from_slice(&text).map_err(|error| format!("the keeper: {error}"))?;
+    Ok((setup, input))
+}
+
+/// Comes back only for a sample that has ended, or for what could not be started.
+fn become_it(setup: Setup, input: OwnedFd, keeper: &UnixStream) -> Result<ExitCode, String> {
+    let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
+    // Without the keeper nobody would read what it writes, nor see its end.
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    if parent != Some(setup.parent) {
+        return Err("the keeper is gone".into());
+    }
+    let _ = rustix::process::setsid();
+    // What its children leave behind is its own, so that all of it is found below it. It stays so when the command runs.
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    // When memory ends, containers end before the edge does.
+    let _ = fs::write("/proc/self/oom_score_adj", "500");
+    limit(Resource::Nofile, setup.files);
+    limit(Resource::Data, setup.memory);
+    connect(input, setup.terminal).map_err(|error| format!("cannot open its stdin: {error}"))?;
+    std::env::set_current_dir(&setup.dir)
+        .map_err(|error| format!("cannot start in {}: {error}", setup.dir.display()))?;
+    match setup.program {
+        Program::Command(words) => Err(run(&words, &setup.env, &setup.dir, keeper)),
+        Program::Sample { name, args } => {
+            let Some(sample) = samples::find(&name) else { return Err(format!("there is no sample {name:?}")) };
+            if let Ok(name) = CString::new(name) {
+                let _ = rustix::thread::set_name(&name);
+            }
+            (&*keeper).write_all(&[READY]).map_err(|error| error.to_string())?;
+            keeper.shutdown(std::net::Shutdown::Both).map_err(|error| error.to_string())?;
+            Ok(samples::run(sample, args, setup.env))
+        }
+    }
+}
+
+fn limit(resource: Resource, most: Option<u64>) {
+    if let Some(most) = most {
+        let maximum = rustix::process::getrlimit(resource).maximum;
+        let current = Some(maximum.map_or(most, |maximum| most.min(maximum)));
+        // A hard limit of memory, so that the container cannot raise it; the one of files stays as it was.
+        let maximum = if resource == Resource::Data { current } else { maximum };
+        let _ = rustix::process::setrlimit(resource, Rlimit { current, maximum });
+    }
+}
+
+fn connect(input: OwnedFd, terminal: bool) -> rustix::io::Result<()> {
+    if terminal {
+        rustix::process::ioctl_tiocsctty(input.as_fd())?;
+        rustix::stdio::dup2_stdout(input.as_fd())?;
+        rustix::stdio::dup2_stderr(input.as_fd())?;
+    }
+    rustix::stdio::dup2_stdin(input.as_fd())
+}
+
+/// Becomes the command, or says why not.
+fn run(words: &[String], env: &[(String, String)], dir: &Path, mut keeper: &UnixStream) -> String {
+    let Some((program, args)) = words.split_first() else { return "there is no command".into() };
+    if let Err(error) = keeper.write_all(&[READY]) {
+        return error.to_string();
+    }
+    let variables = env.iter().map(|(name, value)| (name, value));
+    let error = Command::new(program).args(args).env_clear().envs(variables).exec();
+    format!("cannot run {program:?} in {}: {error}", dir.display())
+}
