@@ -3,58 +3,81 @@
 //! Each controller is a pure function from what is there to what has to be done, with a model that checks it under random orders
 //! of events, and a thin rim of `kube-runtime` that reads and writes any Kubernetes API.
 
+mod bounds;
+mod cache;
+#[cfg(test)]
+mod conformance;
+mod dependents;
+mod deployment;
+mod events;
+mod owner;
+mod pod;
+mod quantity;
+mod queue;
+mod replicaset;
+mod scheduler;
+mod which;
+mod worker;
+#[cfg(test)]
+mod world;
+mod written;
+
 use std::{collections::BTreeSet, sync::Arc};
 
 use kube::Client;
-use tokio::sync::watch;
+use tokio::{sync::watch, task::JoinSet};
 
-/// A client for whoever asks, by the name of its account in `kube-system`: every controller acts with rights of its own.
+pub use which::{Controller, Unknown, which};
+
+use crate::{
+    cache::Caches,
+    events::{Events, Recorder},
+};
+
+/// A client for whoever asks, by the name of its account in `kube-system`: every controller acts with rights of its own. A name with a
+/// colon is a user's, like `system:kube-scheduler`.
 pub type Clients = Arc<dyn Fn(&str) -> Client + Send + Sync>;
 
-/// What can be switched off where upstream's controller manager, or another scheduler, runs instead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Controller {
-    Deployment,
-    ReplicaSet,
-    StatefulSet,
-    DaemonSet,
-    Job,
-    CronJob,
-    EndpointSlice,
-    Disruption,
-    Scheduler,
+/// What all caches are read with: it may list and watch everything, and hardly anything else.
+const READER: &str = "system:kube-controller-manager";
+
+/// What a controller is made from.
+struct Setting {
+    clients: Clients,
+    caches: Caches,
+    events: Events,
+    stop: watch::Receiver<bool>,
 }
 
-impl Controller {
-    pub const ALL: [Self; 9] = [
-        Self::Deployment,
-        Self::ReplicaSet,
-        Self::StatefulSet,
-        Self::DaemonSet,
-        Self::Job,
-        Self::CronJob,
-        Self::EndpointSlice,
-        Self::Disruption,
-        Self::Scheduler,
-    ];
-
-    /// As it is called on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Deployment => "deployment",
-            Self::ReplicaSet => "replicaset",
-            Self::StatefulSet => "statefulset",
-            Self::DaemonSet => "daemonset",
-            Self::Job => "job",
-            Self::CronJob => "cronjob",
-            Self::EndpointSlice => "endpointslice",
-            Self::Disruption => "disruption",
-            Self::Scheduler => "scheduler",
-        }
+impl Setting {
+    /// A client with the rights of an account, and what tells events as `component`.
+    fn actor(&self, account: &str, component: &'static str) -> (Client, Recorder) {
+        let client = (self.clients)(account);
+        (client.clone(), self.events.recorder(client, component))
     }
 }
 
 /// Runs controllers until told to stop.
-pub async fn run(_clients: Clients, _which: BTreeSet<Controller>, mut stop: watch::Receiver<bool>) {
+pub async fn run(clients: Clients, which: BTreeSet<Controller>, mut stop: watch::Receiver<bool>) {
+    let (events, writing) = Events::new();
+    let caches = Caches::new(clients(READER), stop.clone());
+    let mut setting = Setting { clients, caches, events, stop: stop.clone() };
+    let mut tasks = JoinSet::new();
+    for controller in which {
+        match controller {
+            Controller::Deployment => tasks.spawn(deployment::controller(&mut setting)),
+            Controller::ReplicaSet => tasks.spawn(replicaset::controller(&mut setting)),
+            Controller::Scheduler => tasks.spawn(scheduler::controller(&mut setting)),
+            _ => continue,
+        };
+    }
+    if tasks.is_empty() {
+        return;
+    }
+    for watch in setting.caches.into_watches() {
+        tasks.spawn(watch);
+    }
+    tasks.spawn(writing);
     let _ = stop.wait_for(|stop| *stop).await;
+    tasks.shutdown().await;
 }
