@@ -1,6 +1,11 @@
 //! `selvedge edge`: the same API server on an edge's own store, and the link to its center.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use ::edge::{
     Agent,
@@ -18,7 +23,7 @@ use crate::{
     center,
     cli::say,
     config::{Config, Settings, StoreKind},
-    deploy, fleet, memory,
+    deploy, fleet, inside, memory,
     stop::Stop,
 };
 
@@ -77,6 +82,9 @@ pub struct EdgeSettings {
     /// With --runtime cluster: how to reach the cluster. Without it, the one that this program runs in.
     #[arg(long, env = "SELVEDGE_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+    /// Which workload controllers run, as in *,-scheduler: all but the scheduler. Nothing runs with --runtime cluster.
+    #[arg(long, env = "SELVEDGE_CONTROLLERS", value_delimiter = ',', allow_hyphen_values = true, value_name = "NAME")]
+    controllers: Option<Vec<String>>,
     #[command(flatten)]
     server: Settings,
 }
@@ -92,7 +100,7 @@ pub enum Runtime {
 }
 
 /// The part of a configuration file that is the edge's.
-#[derive(Default, Deserialize, Serialize)]
+#[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Own {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,6 +114,21 @@ struct Own {
     runtime: Runtime,
     #[serde(skip_serializing_if = "Option::is_none")]
     kubeconfig: Option<PathBuf>,
+    controllers: Vec<String>,
+}
+
+impl Default for Own {
+    fn default() -> Self {
+        Self {
+            center: None,
+            token: None,
+            name: None,
+            labels: BTreeMap::new(),
+            runtime: Runtime::default(),
+            kubeconfig: None,
+            controllers: vec!["*".into()],
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -141,7 +164,7 @@ impl EdgeConfig {
                 || format!("{} is not a valid configuration (`selvedge edge config` prints one)", path.display());
             let mut all: yaml_serde::Mapping = yaml_serde::from_str(&text).with_context(wrong)?;
             let mut mine = yaml_serde::Mapping::new();
-            for field in ["center", "token", "name", "labels", "runtime", "kubeconfig"] {
+            for field in ["center", "token", "name", "labels", "runtime", "kubeconfig", "controllers"] {
                 if let Some(value) = all.remove(field) {
                     mine.insert(field.into(), value);
                 }
@@ -163,6 +186,8 @@ impl EdgeConfig {
         }
         own.runtime = settings.runtime.unwrap_or(own.runtime);
         own.kubeconfig = settings.kubeconfig.filter(|path| !path.as_os_str().is_empty()).or(own.kubeconfig);
+        own.controllers = settings.controllers.unwrap_or(own.controllers);
+        workloads::which(own.controllers.iter().map(String::as_str))?;
         if own.kubeconfig.is_some() && own.runtime != Runtime::Cluster {
             bail!("--kubeconfig names the cluster of --runtime cluster, which was not asked for");
         }
@@ -177,6 +202,14 @@ impl EdgeConfig {
     fn cluster(&self, agent: &Arc<Agent>) -> Option<Arc<Cluster>> {
         let way = self.own.kubeconfig.clone().map_or(Way::Within, Way::Kubeconfig);
         (self.own.runtime == Runtime::Cluster).then(|| Cluster::new(way, agent.clone()))
+    }
+
+    /// A cluster has controllers of its own.
+    fn controllers(&self) -> BTreeSet<workloads::Controller> {
+        match self.own.runtime {
+            Runtime::Cluster => BTreeSet::new(),
+            _ => workloads::which(self.own.controllers.iter().map(String::as_str)).unwrap_or_default(),
+        }
     }
 
     fn ask(&self) -> Ask {
@@ -210,6 +243,8 @@ fn serve(config: &EdgeConfig) -> Result<()> {
         let running = start(&config.server, &agent, cluster.as_ref()).await?;
         tokio::spawn(memory::keep_small());
         let (stop, stopped) = watch::channel(false);
+        let controllers = workloads::run(inside::clients(&running.server), config.controllers(), stopped.clone());
+        let controllers = tokio::spawn(controllers);
         let mut linked = tokio::spawn(link(joined.ok_or(joining), agent, cluster, running.server.clone(), stopped));
         let told = tokio::select! {
             () = signals.told() => Ok(()),
@@ -220,6 +255,7 @@ fn serve(config: &EdgeConfig) -> Result<()> {
         if !linked.is_finished() {
             let _ = linked.await;
         }
+        let _ = controllers.await;
         running.stop().await;
         told
     })

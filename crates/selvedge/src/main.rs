@@ -8,6 +8,7 @@ mod deploy;
 mod edge;
 mod fleet;
 mod identity;
+mod inside;
 mod memory;
 mod secrets;
 mod stop;
