@@ -103,6 +103,10 @@ class Edge(Center):
     def tools(self, home):
         return Tools(self, home)
 
+    def end_containers(self):
+        """Containers outlive the agent, killed or not; a test that is over ends them."""
+        subprocess.run([binary(), "keeper", self.data_dir / "keeper", "--stop"], capture_output=True, timeout=60)
+
 
 class Wire:
     """A TCP proxy in front of the center. It can be cut (connections reset, new ones refused), stall (bytes stay where they are,
@@ -212,8 +216,9 @@ class Wire:
 
 
 @contextlib.contextmanager
-def fleet(*names, workspace="root:shop", directory=None, store="sqlite", connected=True, wire=False):
-    """A center, a workspace, and edges that hold it, all ready: `with fleet("florin") as (center, florin):`"""
+def fleet(*names, workspace="root:shop", directory=None, store="sqlite", connected=True, wire=False, args=(), data=None):
+    """A center, a workspace, and edges that hold it, all ready: `with fleet("florin") as (center, florin):`. `args` are the edges', `data` says
+    where one keeps its data if not beside the others."""
     base = pathlib.Path(directory or tempfile.mkdtemp(prefix="selvedge-"))
     center, edges, wires = Center(base / "center", store), [], []
     try:
@@ -225,7 +230,7 @@ def fleet(*names, workspace="root:shop", directory=None, store="sqlite", connect
             if wire:
                 through = Wire(center.port)
                 wires.append(through)
-            edge = Edge(center, base / name, name, workspace, through=through)
+            edge = Edge(center, (data or {}).get(name, base / name), name, workspace, through=through, args=args)
             edges.append(edge)
             edge.start()
         if connected:
@@ -235,6 +240,8 @@ def fleet(*names, workspace="root:shop", directory=None, store="sqlite", connect
     finally:
         for process in (*edges, center):
             process.kill()
+        for edge in edges:
+            edge.end_containers()
         for each in wires:
             each.close()
         if directory is None:

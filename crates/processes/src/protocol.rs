@@ -50,6 +50,10 @@ pub enum Request {
         range: Range,
     },
     List,
+    /// As [`Request::List`], only this one.
+    Find {
+        id: ContainerId,
+    },
     Usage,
     /// From now on [`Answer::Changed`] comes whenever something is different.
     Watch,

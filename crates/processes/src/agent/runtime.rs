@@ -82,8 +82,9 @@ impl Runtime for Processes {
 
     async fn start(&self, container: ContainerSpec) -> Result<Container, Failure> {
         // Its root must not be made again under one that runs.
-        let is_it = |known: &Container| known.id == container.id;
-        if let Some(known) = self.list().await?.into_iter().find(is_it) {
+        if let Answer::Containers(mut known) = self.ask(&Request::Find { id: container.id.clone() }).await?
+            && let Some(known) = known.pop()
+        {
             return Ok(known);
         }
         let start = self.prepare(container).await?;

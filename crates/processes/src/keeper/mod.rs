@@ -37,7 +37,7 @@ use crate::{
     journal::{Entry, Journal},
     limits::Groups,
     logs::{Bounds, Stream},
-    protocol::Answer,
+    protocol::{Answer, Asked, Request},
     tree, wire,
 };
 
@@ -63,7 +63,7 @@ pub struct Rules {
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { log_bytes: 10 << 20, log_files: 3, keep_logs_seconds: 3600 }
+        Self { log_bytes: 10 << 20, log_files: 2, keep_logs_seconds: 3600 }
     }
 }
 
@@ -136,12 +136,17 @@ struct Keeper {
     buffer: Vec<u8>,
 }
 
-/// `selvedge keeper DIR`, and with `--again` when it is the next program of a keeper that was there before.
+/// `selvedge keeper DIR`. With `--again` it is the next program of a keeper that was there before; with `--stop` it ends the one that is there, and
+/// all containers with it.
 pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let Some(dir) = args.next().and_then(|dir| std::path::absolute(dir).ok()) else { return ExitCode::FAILURE };
-    let again = args.next().is_some_and(|arg| arg == "--again");
-    let done = if again { handover::take_over(&dir) } else { begin(&dir) };
-    match done.and_then(Keeper::run) {
+    let option = args.next();
+    let done = match option.as_ref().and_then(|option| option.to_str()) {
+        Some("--again") => handover::take_over(&dir).and_then(Keeper::run),
+        Some("--stop") => stop(&dir),
+        _ => begin(&dir).and_then(Keeper::run),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say(&format!("the keeper in {} cannot go on: {error}", dir.display()));
@@ -155,9 +160,16 @@ fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{} {text}", crate::logs::now());
 }
 
+/// Comes back when it is gone; where there is none, at once.
+fn stop(dir: &Path) -> io::Result<()> {
+    let Ok(mut stream) = crate::agent::launch::connect(dir) else { return Ok(()) };
+    stream.write_all(&crate::protocol::json(&Asked { number: 1, ask: Request::Stop }))?;
+    io::copy(&mut stream, &mut io::sink()).map(|_| ())
+}
+
 fn begin(dir: &Path) -> io::Result<Keeper> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(dir.join("lock"))?;
+    let mut lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(dir.join("lock"))?;
     // One that was just killed closes its files one after the other.
     let until = Instant::now() + LOCKED;
     while lock.try_lock().is_err() {
@@ -166,6 +178,9 @@ fn begin(dir: &Path) -> io::Result<Keeper> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+    lock.set_len(0)?;
+    // For people and for tests: whom to look at.
+    writeln!(lock, "{}", std::process::id())?;
     let _ = rustix::process::setsid();
     let short = wire::Short::new(dir, SOCKET)?;
     let _ = fs::remove_file(short.path());

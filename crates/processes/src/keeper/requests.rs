@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Instant};
 
-use pods::runtime::ContainerId;
+use pods::runtime::{Container, ContainerId};
 use rustix::{
     process::Signal,
     termios::{Winsize, tcsetwinsize},
@@ -44,11 +44,9 @@ impl Keeper {
                 return self.answers.push((connection, number, address));
             }
             Request::List => {
-                // One that is not set up yet may still turn out to be none.
-                let is_there = |id: &ContainerId| self.live.get(id).is_none_or(|live| live.handshake.is_none());
-                let records = self.journal.state.containers.iter().filter(|(id, _)| is_there(id));
-                Answer::Containers(records.map(|(_, record)| record.container.clone()).collect())
+                Answer::Containers(self.journal.state.containers.keys().filter_map(|id| self.find(id)).collect())
             }
+            Request::Find { id } => Answer::Containers(self.find(&id).into_iter().collect()),
             Request::Usage => Answer::Usage(self.usage()),
             Request::Watch => {
                 if let Some(connection) = self.connections.get_mut(&connection) {
@@ -70,6 +68,12 @@ impl Keeper {
             }
         };
         self.answer(connection, number, answer);
+    }
+
+    /// One that is not set up yet may still turn out to be none.
+    fn find(&self, id: &ContainerId) -> Option<Container> {
+        let is_there = self.live.get(id).is_none_or(|live| live.handshake.is_none());
+        self.journal.state.containers.get(id).filter(|_| is_there).map(|record| record.container.clone())
     }
 
     /// One that has ended hears nothing, which is no failure.
