@@ -71,6 +71,15 @@ impl Pods {
     }
 }
 
+/// For whoever wants to see how others get on with some pods.
+impl FromIterator<Known> for Pods {
+    fn from_iter<I: IntoIterator<Item = Known>>(all: I) -> Self {
+        let pods = Self::default();
+        all.into_iter().for_each(|pod| pods.set(pod));
+        pods
+    }
+}
+
 impl Known {
     pub fn container(&self, name: &str) -> Option<&KnownContainer> {
         self.containers.iter().find(|container| container.name == name)

@@ -114,3 +114,41 @@ pub(crate) fn rules() -> Vec<Vec<u8>> {
 fn texts(all: &[&str]) -> Vec<Vec<u8>> {
     all.iter().map(|t| t.as_bytes().to_vec()).collect()
 }
+
+/// Frames as clients send them, masked with zeros.
+pub(crate) fn websockets() -> Vec<Vec<u8>> {
+    let frames: [&[u8]; 5] = [
+        b"\x82\x86\0\0\0\0\0hello",
+        b"\x02\x81\0\0\0\0a\x89\x81\0\0\0\0p\x80\x81\0\0\0\0b",
+        b"\x81\xfe\0\x80\0\0\0\0",
+        b"\x82\xff\0\0\0\0\0\0\0\x02\0\0\0\0hi\x88\x82\0\0\0\0\x03\xe8",
+        b"\x82\x82\x01\x02\x03\x04\xfe\x02",
+    ];
+    let mut all: Vec<Vec<u8>> = frames.iter().map(|frame| frame.to_vec()).collect();
+    all.push(frames.concat());
+    all
+}
+
+/// Streams that are opened with headers packed by zlib with the dictionary, data on them, a ping, their ends.
+pub(crate) fn spdy() -> Vec<Vec<u8>> {
+    let opened = |stream: u8, packed: &str| {
+        let packed: Vec<u8> =
+            (0..packed.len()).step_by(2).filter_map(|at| u8::from_str_radix(&packed[at..at + 2], 16).ok()).collect();
+        let mut frame = vec![0x80, 3, 0, 1, 0, 0, 0, 10 + packed.len() as u8, 0, 0, 0, stream, 0, 0, 0, 0, 0, 0];
+        frame.extend(packed);
+        frame
+    };
+    let first = opened(
+        1,
+        "78bbe3c6a7c202253a703a2b294a4dcc851625aca9a0808614cb45a024cc64610024398b209198094adc8c0600000000ffff",
+    );
+    let second = opened(3, "c2aa15540a2512d209000000ffff");
+    let rest: [&[u8]; 4] = [
+        b"\0\0\0\x01\0\0\0\x02hi",
+        b"\x80\x03\0\x06\0\0\0\x04\0\0\0\x01",
+        b"\0\0\0\x03\x01\0\0\x01x",
+        b"\x80\x03\0\x03\0\0\0\x08\0\0\0\x01\0\0\0\x05",
+    ];
+    let stored = opened(1, "7801000e00f1ff0000000100000001610000000162");
+    vec![first.clone(), [first, second, rest.concat()].concat(), [stored, rest.concat()].concat()]
+}

@@ -32,6 +32,8 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "definition", seeds: || vec![seeds::crd().to_string().into_bytes()], run: definition },
     Target { name: "cel", seeds: seeds::rules, run: cel },
     Target { name: "customize", seeds: seeds::customizations, run: customized },
+    Target { name: "websocket", seeds: seeds::websockets, run: websocket },
+    Target { name: "spdy", seeds: seeds::spdy, run: spdy },
 ];
 
 const NOW: &str = "2026-11-15T20:28:48Z";
@@ -231,4 +233,57 @@ fn customized(input: &[u8]) -> Verdict {
         }
     }
     Ok(())
+}
+
+/// However bytes arrive, they say the same.
+fn websocket(input: &[u8]) -> Verdict {
+    use node::ws::frame::{Decoder, Event};
+    let read = |piece: usize| {
+        let (mut decoder, mut all) = (Decoder::default(), Vec::<Event>::new());
+        for bytes in input.chunks(piece) {
+            decoder.feed(bytes);
+            loop {
+                match decoder.next_event() {
+                    Ok(Some(event)) => all.push(event),
+                    Ok(None) => break,
+                    Err(violation) => return (all, Some(violation)),
+                }
+            }
+        }
+        (all, None)
+    };
+    let (whole, pieces) = (read(input.len().max(1)), read(3));
+    if whole == pieces { Ok(()) } else { Err(format!("whole it is {whole:?}, in pieces {pieces:?}")) }
+}
+
+fn spdy(input: &[u8]) -> Verdict {
+    use node::spdy::session::{Event, Session};
+    let read = |piece: usize| {
+        let (mut session, mut all, mut data) =
+            (Session::default(), Vec::<Event>::new(), std::collections::BTreeMap::<u32, Vec<u8>>::new());
+        for bytes in input.chunks(piece) {
+            session.feed(bytes);
+            loop {
+                match session.next_event() {
+                    // Data comes as it comes, and what is answered to it: only their sum is the same.
+                    Ok(Some(Event::Data { stream, data: piece })) => data.entry(stream).or_default().extend(piece),
+                    Ok(Some(Event::Answer(_))) => {}
+                    Ok(Some(event)) => {
+                        if let Event::Opened { stream, .. } = event {
+                            session.accept(stream);
+                            if stream % 3 == 0 {
+                                session.finish(stream);
+                            }
+                        }
+                        all.push(event);
+                    }
+                    Ok(None) => break,
+                    Err(violation) => return (all, data, Some(violation)),
+                }
+            }
+        }
+        (all, data, None)
+    };
+    let (whole, pieces) = (read(input.len().max(1)), read(7));
+    if whole == pieces { Ok(()) } else { Err(format!("whole it is {whole:?}, in pieces {pieces:?}")) }
 }
