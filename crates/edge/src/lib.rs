@@ -10,6 +10,7 @@ pub mod cluster;
 mod drive;
 pub mod held;
 pub mod join;
+pub mod node;
 pub mod owner;
 mod place;
 mod report;

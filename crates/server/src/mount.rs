@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use api::status::{Result, Status};
+use api::{
+    catalogue::Resource,
+    status::{Result, Status},
+};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
@@ -29,6 +32,11 @@ pub trait Mount: Send + Sync + 'static {
 
     /// Adds what `/metrics` shall show of it, each metric with its HELP and TYPE lines.
     fn metrics(&self, _out: &mut String) {}
+
+    /// What discovery shall show of it in a workspace.
+    fn resources(&self, _cluster: &str) -> Vec<Resource> {
+        Vec::new()
+    }
 
     /// Answers one. Nothing was authorised yet: [`Server::allow`] does that.
     fn serve(&self, server: Arc<Server>, asked: Mounted) -> BoxFuture<'static, Result<Response<Body>>>;

@@ -31,6 +31,14 @@ impl Here<'_> {
     pub fn kinds(self, server: &Server) -> Vec<Arc<Kind>> {
         if self.bare { server.kinds.plain(self.cluster) } else { server.kinds.all(self.cluster) }
     }
+
+    /// The same, with what others serve on the port.
+    fn shown(self, server: &Server) -> Vec<Arc<Kind>> {
+        let mut kinds = self.kinds(server);
+        let others = server.mounts().iter().flat_map(|mount| mount.resources(self.cluster));
+        kinds.extend(others.map(|resource| Arc::new(Kind::elsewhere(resource))));
+        kinds
+    }
 }
 
 pub async fn answer(
@@ -123,7 +131,7 @@ fn paths(server: &Server, here: Here<'_>) -> Vec<String> {
     ]
     .map(str::to_owned)
     .to_vec();
-    for (group, versions) in discovery::groups(&here.kinds(server)) {
+    for (group, versions) in discovery::groups(&here.shown(server)) {
         if !group.is_empty() {
             paths.extend(versions.iter().map(|v| format!("/apis/{group}/{v}")));
             paths.push(format!("/apis/{group}"));
@@ -141,7 +149,7 @@ pub fn discovery(
     version: &str,
     headers: &HeaderMap,
 ) -> Result<Response<Body>> {
-    discovery_of(server, &here.kinds(server), core, group, version, headers)
+    discovery_of(server, &here.shown(server), core, group, version, headers)
 }
 
 /// The same for whoever sees just these kinds.

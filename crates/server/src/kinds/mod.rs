@@ -50,6 +50,19 @@ pub struct Custom {
 }
 
 impl Kind {
+    /// One whose objects somebody else serves: it is shown, and nothing of it lies here.
+    pub fn elsewhere(resource: Resource) -> Self {
+        Self {
+            api_version: resource.api_version(),
+            collection: collection_name(&resource.group, &resource.resource),
+            stored_group: resource.group.to_string(),
+            stored_version: resource.version.to_string(),
+            resource,
+            custom: None,
+            identity: "".into(),
+        }
+    }
+
     pub fn name(&self) -> &str {
         &self.resource.kind
     }

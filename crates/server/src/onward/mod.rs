@@ -22,6 +22,7 @@ use crate::{
     respond,
 };
 
+pub use destination::Io;
 use destination::{Destination, Trust};
 pub use inside::Node;
 pub use kubelet::Kubelets;

@@ -1,0 +1,204 @@
+//! metrics.k8s.io/v1beta1: what `kubectl top` and autoscalers read, measured when it is asked for.
+
+use std::sync::{Arc, OnceLock};
+
+use api::{
+    catalogue::Resource,
+    selector::{FieldSelector, LabelSelector},
+    status::{Result, Status},
+};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{HeaderValue, Method, Request, Response, header::CONTENT_TYPE};
+use http_body_util::Full;
+use node::{Node, usage::top};
+use serde_json::{Value, json};
+use server::{
+    Mount, Mounted, Query, Server,
+    body::Body,
+    identity::{User, authenticate::MASTERS},
+};
+
+use crate::CLUSTER;
+
+const GROUP: &str = "metrics.k8s.io";
+const VERSION: &str = "v1beta1";
+const PATH: &str = "/apis/metrics.k8s.io/v1beta1/";
+const ROLE: &str = "system:aggregated-metrics-reader";
+
+/// Mounted on the edge's server. Who asks before there is a node is told to come again.
+#[derive(Default)]
+pub struct Top(Arc<OnceLock<Node>>);
+
+impl Top {
+    pub(super) fn answer(&self, node: Node) {
+        let _ = self.0.set(node);
+    }
+}
+
+impl Mount for Top {
+    fn takes(&self, cluster: &str, path: &str) -> bool {
+        cluster == CLUSTER && path.starts_with(PATH)
+    }
+
+    fn resources(&self, cluster: &str) -> Vec<Resource> {
+        if cluster != CLUSTER {
+            return Vec::new();
+        }
+        let kind = |resource: &str, kind: &str, namespaced| Resource {
+            group: GROUP.into(),
+            version: VERSION.into(),
+            resource: resource.into(),
+            singular: "".into(),
+            kind: kind.into(),
+            namespaced,
+            short_names: Vec::new(),
+            categories: Vec::new(),
+            verbs: vec!["get".into(), "list".into()],
+            subresources: Vec::new(),
+            ty: None,
+        };
+        vec![kind("nodes", "NodeMetrics", false), kind("pods", "PodMetrics", true)]
+    }
+
+    fn serve(&self, server: Arc<Server>, asked: Mounted) -> BoxFuture<'static, Result<Response<Body>>> {
+        let node = self.0.clone();
+        Box::pin(async move {
+            let attributes = asked.attributes()?;
+            server.allow(asked.user.clone(), asked.request.headers(), &asked.cluster, &attributes)?;
+            let known = matches!(attributes.resource.as_str(), "nodes" | "pods") && attributes.subresource.is_empty();
+            if !known {
+                return Err(Status::no_such_path());
+            }
+            if *asked.request.method() != Method::GET || attributes.verb == "watch" {
+                return Err(Status::method_not_allowed());
+            }
+            let node = node
+                .get()
+                .ok_or_else(|| Status::unavailable("the node of this edge has not started yet").retry_after(1))?;
+            let measured = node.measure().await.map_err(|failure| Status::unavailable(failure.to_string()))?;
+            let items = match attributes.resource.as_str() {
+                "nodes" => vec![top::node(node.name(), &labels(&server, node.name()), &measured)],
+                _ => top::pods(&measured),
+            };
+            let query = Query::parse(asked.request.uri().query());
+            let wanted = Wanted::parse(&attributes.namespace, &attributes.name, &query, &attributes.resource)?;
+            let shown = wanted.pick(items, path_names_one(&asked.path))?;
+            let mut response = Response::new(Body::from(Bytes::from(shown.to_string())));
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            Ok(response)
+        })
+    }
+}
+
+/// Those of the Node object.
+fn labels(server: &Server, name: &str) -> Value {
+    let node = server.cache.get("core/nodes", &format!("{CLUSTER}//{name}"));
+    node.map(|node| node.value()["metadata"]["labels"].clone()).filter(Value::is_object).unwrap_or_else(|| json!({}))
+}
+
+/// Whether the path names an object: a field selector on the name does not.
+fn path_names_one(path: &str) -> bool {
+    let behind = path.strip_prefix(PATH).unwrap_or_default().trim_matches('/');
+    let parts = behind.split('/').count();
+    if behind.starts_with("namespaces/") { parts == 4 } else { parts == 2 }
+}
+
+/// What of all that there is somebody asks for.
+struct Wanted {
+    resource: String,
+    namespace: String,
+    name: String,
+    labels: LabelSelector,
+    fields: FieldSelector,
+}
+
+impl Wanted {
+    fn parse(namespace: &str, name: &str, query: &Query, resource: &str) -> Result<Self> {
+        Ok(Self {
+            resource: resource.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            labels: LabelSelector::parse(query.get("labelSelector"))?,
+            fields: FieldSelector::parse(query.get("fieldSelector"))?,
+        })
+    }
+
+    /// One object, or a list.
+    fn pick(&self, items: Vec<Value>, is_one: bool) -> Result<Value> {
+        let text = |item: &Value, field: &str| item["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let is_here = |item: &Value| {
+            (self.namespace.is_empty() || text(item, "namespace") == self.namespace)
+                && (self.name.is_empty() || text(item, "name") == self.name)
+        };
+        let mut items = items.into_iter().filter(is_here);
+        if is_one {
+            return items.next().ok_or_else(|| Status::not_found(GROUP, &self.resource, &self.name));
+        }
+        let matches = |item: &Value| {
+            let field = |path: &str| path.strip_prefix("metadata.").map(|field| text(item, field)).unwrap_or_default();
+            self.labels.matches_labels(&item["metadata"]["labels"]) && self.fields.matches(field)
+        };
+        let items: Vec<Value> = items.filter(matches).collect();
+        let kind = if self.resource == "nodes" { "NodeMetricsList" } else { "PodMetricsList" };
+        Ok(json!({"kind": kind, "apiVersion": top::API_VERSION, "metadata": {}, "items": items}))
+    }
+}
+
+/// Whoever may look at pods may look at what they use, as where metrics-server is installed.
+pub(super) async fn let_them_read(server: &Arc<Server>) {
+    let label = |to: &str| format!("rbac.authorization.k8s.io/aggregate-to-{to}");
+    let role = json!({"kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1",
+        "metadata": {"name": ROLE, "labels": {label("view"): "true", label("edit"): "true", label("admin"): "true"}},
+        "rules": [{"apiGroups": [GROUP], "resources": ["pods", "nodes"], "verbs": ["get", "list", "watch"]}]});
+    let user = User { name: "system:apiserver".into(), groups: vec![MASTERS.to_owned()], ..User::default() };
+    let mut request = Request::new(Full::new(Bytes::from(role.to_string())));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = http::Uri::from_static("/apis/rbac.authorization.k8s.io/v1/clusterroles");
+    request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let code = server.clone().request_as(user, request).await.status().as_u16();
+    if code != 201 && code != 409 {
+        tracing::warn!(code, "the role {ROLE} could not be made: only administrators can use kubectl top");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for() {
+        let item = |namespace: &str, name: &str| json!({"metadata": {"name": name, "namespace": namespace, "labels": {"app": name}}});
+        let items = || vec![item("a", "web"), item("a", "db"), item("b", "web")];
+        let names = |shown: &Value| -> Vec<String> {
+            let all = shown["items"].as_array().unwrap().iter();
+            all.map(|item| {
+                format!(
+                    "{}/{}",
+                    item["metadata"]["namespace"].as_str().unwrap(),
+                    item["metadata"]["name"].as_str().unwrap()
+                )
+            })
+            .collect()
+        };
+        for (namespace, query, expected) in [
+            ("", "", &["a/web", "a/db", "b/web"][..]),
+            ("a", "", &["a/web", "a/db"]),
+            ("", "labelSelector=app%3Dweb", &["a/web", "b/web"]),
+            ("", "labelSelector=app%21%3Dweb", &["a/db"]),
+            ("", "fieldSelector=metadata.name%3Ddb", &["a/db"]),
+            ("c", "", &[]),
+        ] {
+            let wanted = Wanted::parse(namespace, "", &Query::parse(Some(query)), "pods").unwrap();
+            assert_eq!(names(&wanted.pick(items(), false).unwrap()), expected, "{namespace} {query}");
+        }
+        let one = Wanted::parse("b", "web", &Query::default(), "pods").unwrap();
+        assert_eq!(one.pick(items(), true).unwrap(), item("b", "web"));
+        let none = Wanted::parse("b", "db", &Query::default(), "pods").unwrap();
+        assert_eq!(none.pick(items(), true).unwrap_err().code, 404);
+        assert!(path_names_one("/apis/metrics.k8s.io/v1beta1/namespaces/a/pods/web"));
+        assert!(path_names_one("/apis/metrics.k8s.io/v1beta1/nodes/n1"));
+        assert!(!path_names_one("/apis/metrics.k8s.io/v1beta1/namespaces/a/pods"));
+        assert!(!path_names_one("/apis/metrics.k8s.io/v1beta1/pods"));
+    }
+}
