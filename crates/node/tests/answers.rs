@@ -1,4 +1,5 @@
 //! What is asked and answered at once, and logs.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails where it is not as it should be")]
 
 mod fake;
 

@@ -15,6 +15,7 @@ use crate::{
     cache::Cache,
     identity::{User, authenticate::MASTERS},
     internal::NAME,
+    mount::Mount,
     onward::Kubelets,
     request::ROOT,
     webhooks::Conversions,
@@ -27,8 +28,8 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// One whose revisions begin behind this one. It ends its watches when its host stops.
-    pub async fn within(host: &Server, revision: Revision) -> Result<Self, store::Error> {
+    /// One whose revisions begin behind this one. It ends its watches when its host stops. Mounts are seen in its discovery.
+    pub async fn within(host: &Server, revision: Revision, mounts: Vec<Arc<dyn Mount>>) -> Result<Self, store::Error> {
         let store = Arc::new(MemoryStore::beginning_at(revision));
         let index = Index::new(false);
         // Nobody but its host asks it, so roles, policies and workspaces are nothing but objects here.
@@ -41,7 +42,7 @@ impl Embedded {
             shutdown: host.shutdown.clone(),
             address: host.address,
             limits: host.limits.clone(),
-            mounts: Vec::new(),
+            mounts,
             protocols: Vec::new(),
             owner: None,
             shared_store: false,

@@ -6,14 +6,18 @@ use std::{
     time::Duration,
 };
 
-use api::{selector::scan, status::Status};
+use api::{catalogue::Resource, selector::scan, status::Status};
 use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::Response;
 use link::{Desired, Key};
 use serde_json::Value;
 use server::{
-    Server,
+    Mount, Mounted, Server,
+    body::Body,
     embedded::Embedded,
     object::Object,
+    onward,
     replica::{Place, Seen},
 };
 use store::{Commit, Compare, Op};
@@ -51,6 +55,23 @@ pub enum Work {
     All,
 }
 
+/// Shows in a mailbox that its edge can be asked what it uses. The edge answers, before anything gets here.
+struct Measures;
+
+impl Mount for Measures {
+    fn takes(&self, _cluster: &str, _path: &str) -> bool {
+        false
+    }
+
+    fn resources(&self, _cluster: &str) -> Vec<Resource> {
+        onward::metrics()
+    }
+
+    fn serve(&self, _server: Arc<Server>, _asked: Mounted) -> BoxFuture<'static, Result<Response<Body>, Status>> {
+        Box::pin(async { Err(Status::no_such_path()) })
+    }
+}
+
 /// Puts a mailbox together, with a task that keeps it up until nobody has it any more.
 pub async fn make(
     fleet: Arc<Fleet>,
@@ -59,7 +80,7 @@ pub async fn make(
     begin: u64,
     work: mpsc::UnboundedReceiver<Work>,
 ) -> Option<Arc<Mailbox>> {
-    let embedded = Embedded::within(&server, begin).await;
+    let embedded = Embedded::within(&server, begin, vec![Arc::new(Measures)]).await;
     let shown = Arc::new(embedded.inspect_err(|error| tracing::warn!(%error, edge = %edge.id, "no mailbox")).ok()?);
     let _ = tokio::time::timeout(PATIENCE, fleet.placing.wait()).await;
     let set = fleet.desired(&server, &edge);

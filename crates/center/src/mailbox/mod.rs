@@ -51,11 +51,13 @@ impl Mount for Looking {
 
 /// What is answered by the edge itself.
 fn is_for_edge(attributes: &Attributes) -> bool {
-    attributes.group.is_empty()
-        && matches!(
+    match attributes.group.as_str() {
+        "" => matches!(
             (attributes.resource.as_str(), attributes.subresource.as_str()),
             ("pods", "log" | "exec" | "attach" | "portforward" | "proxy") | ("services" | "nodes", "proxy")
-        )
+        ),
+        group => group == onward::METRICS && !attributes.resource.is_empty(),
+    }
 }
 
 async fn answer(fleet: Arc<Fleet>, server: Arc<Server>, asked: Mounted) -> Result<Response<Body>> {

@@ -17,12 +17,11 @@ use server::{
     Mount, Mounted, Query, Server,
     body::Body,
     identity::{User, authenticate::MASTERS},
+    onward::{self, METRICS},
 };
 
 use crate::CLUSTER;
 
-const GROUP: &str = "metrics.k8s.io";
-const VERSION: &str = "v1beta1";
 const PATH: &str = "/apis/metrics.k8s.io/v1beta1/";
 const ROLE: &str = "system:aggregated-metrics-reader";
 
@@ -42,23 +41,7 @@ impl Mount for Top {
     }
 
     fn resources(&self, cluster: &str) -> Vec<Resource> {
-        if cluster != CLUSTER {
-            return Vec::new();
-        }
-        let kind = |resource: &str, kind: &str, namespaced| Resource {
-            group: GROUP.into(),
-            version: VERSION.into(),
-            resource: resource.into(),
-            singular: "".into(),
-            kind: kind.into(),
-            namespaced,
-            short_names: Vec::new(),
-            categories: Vec::new(),
-            verbs: vec!["get".into(), "list".into()],
-            subresources: Vec::new(),
-            ty: None,
-        };
-        vec![kind("nodes", "NodeMetrics", false), kind("pods", "PodMetrics", true)]
+        if cluster == CLUSTER { onward::metrics() } else { Vec::new() }
     }
 
     fn serve(&self, server: Arc<Server>, asked: Mounted) -> BoxFuture<'static, Result<Response<Body>>> {
@@ -133,7 +116,7 @@ impl Wanted {
         };
         let mut items = items.into_iter().filter(is_here);
         if is_one {
-            return items.next().ok_or_else(|| Status::not_found(GROUP, &self.resource, &self.name));
+            return items.next().ok_or_else(|| Status::not_found(METRICS, &self.resource, &self.name));
         }
         let matches = |item: &Value| {
             let field = |path: &str| path.strip_prefix("metadata.").map(|field| text(item, field)).unwrap_or_default();
@@ -150,7 +133,7 @@ pub(super) async fn let_them_read(server: &Arc<Server>) {
     let label = |to: &str| format!("rbac.authorization.k8s.io/aggregate-to-{to}");
     let role = json!({"kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1",
         "metadata": {"name": ROLE, "labels": {label("view"): "true", label("edit"): "true", label("admin"): "true"}},
-        "rules": [{"apiGroups": [GROUP], "resources": ["pods", "nodes"], "verbs": ["get", "list", "watch"]}]});
+        "rules": [{"apiGroups": [METRICS], "resources": ["pods", "nodes"], "verbs": ["get", "list", "watch"]}]});
     let user = User { name: "system:apiserver".into(), groups: vec![MASTERS.to_owned()], ..User::default() };
     let mut request = Request::new(Full::new(Bytes::from(role.to_string())));
     *request.method_mut() = Method::POST;

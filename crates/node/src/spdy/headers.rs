@@ -111,12 +111,14 @@ pub struct Packer {
 impl Packer {
     /// A block without any headers.
     pub fn nothing(&mut self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(11);
+        let mut out = Vec::with_capacity(16);
         if !std::mem::replace(&mut self.has_begun, true) {
             out.extend([0x78, 0x01]);
         }
-        // A stored block that is not the last one, of four bytes: the number of headers.
+        // A stored block that is not the last one, of four bytes: the number of headers. Go's reader keeps what it has until the next block
+        // begins, so an empty one follows, as a flush makes it.
         out.extend([0, 4, 0, 0xfb, 0xff, 0, 0, 0, 0]);
+        out.extend([0, 0, 0, 0xff, 0xff]);
         out
     }
 }
@@ -150,6 +152,7 @@ mod tests {
     #[test]
     fn what_is_packed_can_be_unpacked() {
         let (mut packer, mut unpacker) = (Packer::default(), Unpacker::default());
+        assert!(Packer::default().nothing().ends_with(&[0, 0, 0, 0xff, 0xff]), "kubectl waits for ever without it");
         for _ in 0..3 {
             assert_eq!(unpacker.unpack(&packer.nothing()), Ok(Headers::default()));
         }

@@ -6,6 +6,7 @@ mod endpoints;
 mod inside;
 mod kubelet;
 mod linger;
+mod metrics;
 mod options;
 mod pass;
 
@@ -27,6 +28,7 @@ use destination::{Destination, Trust};
 pub use inside::Node;
 pub use kubelet::Kubelets;
 pub use linger::Lingering;
+pub use metrics::{METRICS, metrics};
 pub use pass::{Upgraded, goes_on, is_upgrade, pass};
 
 /// Whether a request is passed on.
