@@ -18,6 +18,7 @@ use crate::{
     onward::Kubelets,
     openapi::Documents,
     owner::Owner,
+    range::Range,
     workspaces::Workspaces,
 };
 
@@ -66,6 +67,7 @@ pub struct Front {
     pub protocols: Vec<Arc<dyn Protocol>>,
     pub owner: Option<Arc<dyn Owner>>,
     pub shared_store: bool,
+    pub services: Range,
 }
 
 impl Server {
@@ -93,6 +95,7 @@ impl Server {
             protocols: front.protocols,
             owner: front.owner,
             shared_store: front.shared_store,
+            services: front.services,
         }
     }
 }

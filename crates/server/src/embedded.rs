@@ -46,6 +46,7 @@ impl Embedded {
             protocols: Vec::new(),
             owner: None,
             shared_store: false,
+            services: host.services,
         };
         let mut server = Server::assemble(cache, index, front);
         // What it shows comes from elsewhere, and nobody there decides whom this process connects to.

@@ -28,6 +28,7 @@ pub mod object;
 pub mod onward;
 mod openapi;
 pub mod owner;
+pub mod range;
 mod render;
 pub mod replica;
 mod reply;
@@ -84,6 +85,8 @@ pub struct Options {
     pub provides: bool,
     /// Who decides on changes of what is another's; without one, everything is this server's own.
     pub owner: Option<Arc<dyn owner::Owner>>,
+    /// Where the addresses of Services come from.
+    pub services: range::Range,
 }
 
 impl Options {
@@ -104,6 +107,7 @@ impl Options {
             observers: Vec::new(),
             provides: true,
             owner: None,
+            services: range::Range::default(),
         }
     }
 }
@@ -132,6 +136,7 @@ pub struct Server {
     protocols: Vec<Arc<dyn Protocol>>,
     owner: Option<Arc<dyn owner::Owner>>,
     shared_store: bool,
+    services: range::Range,
 }
 
 #[derive(Debug, thiserror::Error)]

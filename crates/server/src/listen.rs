@@ -50,8 +50,8 @@ pub async fn start(options: Options) -> Result<Running, Error> {
     if options.shared_store {
         shared::join(&*options.store, &options.data_dir.join("pki"), crate::clock::unix()).await?;
     }
-    let identity =
-        Identity::open(&options.data_dir, address, &options.extra_names, &options.identity, options.shared_store)?;
+    let names = [options.extra_names.as_slice(), &[options.services.first().to_string()]].concat();
+    let identity = Identity::open(&options.data_dir, address, &names, &options.identity, options.shared_store)?;
     let kubelets = Kubelets::open(options.identity.kubelet_authority.as_deref())?;
     let audit = options.audit.map(Audit::open).transpose()?;
     let tls = TlsAcceptor::from(identity.tls(options.protocols.iter().map(|protocol| protocol.name()))?);
@@ -77,6 +77,7 @@ pub async fn start(options: Options) -> Result<Running, Error> {
         protocols: options.protocols,
         owner: options.owner,
         shared_store: options.shared_store,
+        services: options.services,
     };
     let server = Arc::new(Server::assemble(cache, index, front));
     let spaces = server.workspaces.clone();

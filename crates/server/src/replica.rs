@@ -229,6 +229,9 @@ impl Place<'_> {
         let hand = Internal::new(self.server, self.cluster, MANAGER);
         let call = hand.call(kind, self.namespace, self.name, "");
         write::to_stored(kind, value)?;
+        if self.collection == "core/services" {
+            self.server.services.take_in(value, old);
+        }
         let stored_kind = write::stored_kind(&call);
         let now = clock::now();
         let now = strategy::Now { rfc3339: &now };
@@ -244,7 +247,7 @@ impl Place<'_> {
             if kind.is_definition() {
                 api::crd::prepare(value, Some(old));
             }
-            if write::validate_update(&stored_kind, "", value, old).is_err() {
+            if write::validate_update(self.server, &stored_kind, "", value, old).is_err() {
                 (*value, put) = (sent.clone(), Put::Replaced);
             }
         }
@@ -254,7 +257,7 @@ impl Place<'_> {
             if kind.is_definition() {
                 api::crd::prepare(value, None);
             }
-            write::validate_create(&stored_kind, value)?;
+            write::validate_create(self.server, &stored_kind, value)?;
         }
         let beside = match old {
             Some(old) => admission::reallocate(&call, value, old)?,
@@ -282,7 +285,7 @@ impl Place<'_> {
         }
         match kind {
             // What it was before does not count: the way from there to here was judged where it was made.
-            Some(kind) => write::validate_create(kind, value),
+            Some(kind) => write::validate_create(self.server, kind, value),
             None => Ok(()),
         }
     }

@@ -3,8 +3,6 @@
 //! A taken address is an IPAddress object, as upstream keeps them; a taken node port is a small record of our own. Both are
 //! compared in the commit, so two servers over one store cannot give the same one away twice.
 
-use std::net::Ipv4Addr;
-
 use api::{
     field::FieldError,
     status::{Result, Status},
@@ -17,8 +15,7 @@ use crate::{call::Call, clock, object, verbs::write::Beside};
 
 const ADDRESSES: &str = "networking.k8s.io/ipaddresses";
 const PORTS: &str = "-/nodeports";
-/// 10.96.0.0/12, upstream's kubeadm default. The first block is left to those who choose for themselves.
-const RANGE: (u32, u32) = (0x0a60_0000, 12);
+/// The first block is left to those who choose for themselves.
 const RESERVED: u32 = 256;
 /// The families that this server has addresses of.
 const FAMILIES: &[&str] = &["IPv4"];
@@ -98,7 +95,7 @@ fn addresses(call: &Call, service: &mut Value, old: &Value, beside: &mut Beside)
             let what = format!("failed to allocate IP {ip}: {why}");
             invalid(service, FieldError::invalid("spec.clusterIPs", &json!([ip]), &what))
         };
-        if !in_range(&ip) {
+        if !ip.parse().is_ok_and(|ip| call.server.services.contains(ip)) {
             return Err(refuse("the provided network does not match the current range"));
         }
         if call.server.cache.get(ADDRESSES, &format!("{}//{ip}", call.cluster)).is_some() {
@@ -114,14 +111,11 @@ fn addresses(call: &Call, service: &mut Value, old: &Value, beside: &mut Beside)
     Ok(())
 }
 
-fn in_range(ip: &str) -> bool {
-    ip.parse::<Ipv4Addr>().is_ok_and(|ip| u32::from(ip) >> (32 - RANGE.1) == RANGE.0 >> (32 - RANGE.1))
-}
-
 fn free_address(call: &Call) -> Result<String> {
-    let size = 1u32 << (32 - RANGE.1);
+    let range = call.server.services;
     for _ in 0..1000 {
-        let ip = Ipv4Addr::from(RANGE.0 + rand::random_range(RESERVED..size - 1)).to_string();
+        // The last one is everybody's.
+        let ip = range.nth(rand::random_range(RESERVED.min(range.size() - 1)..range.size())).to_string();
         if call.server.cache.get(ADDRESSES, &format!("{}//{ip}", call.cluster)).is_none() {
             return Ok(ip);
         }

@@ -68,9 +68,9 @@ fn wanted(server: &Server) -> Vec<Wanted> {
             "description": text});
         wanted.push(("scheduling.k8s.io", "priorityclasses", "", class));
     }
-    let range = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.96.0.0/12"]}});
+    let range = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": [server.services.to_string()]}});
     wanted.push(("networking.k8s.io", "servicecidrs", "", range));
-    wanted.push(("", "services", "default", service(server.address.port())));
+    wanted.push(("", "services", "default", service(server)));
     wanted.push(("", "endpoints", "default", endpoints(server)));
     wanted.push(("discovery.k8s.io", "endpointslices", "default", slice(server)));
     let rbac = "rbac.authorization.k8s.io";
@@ -83,9 +83,10 @@ fn wanted(server: &Server) -> Vec<Wanted> {
     wanted
 }
 
-fn service(port: u16) -> Value {
+fn service(server: &Server) -> Value {
+    let (ip, port) = (server.services.first(), server.address.port());
     json!({"metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
-        "spec": {"type": "ClusterIP", "clusterIP": "10.96.0.1",
+        "spec": {"type": "ClusterIP", "clusterIP": ip,
             "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}]}})
 }
 

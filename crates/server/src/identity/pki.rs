@@ -377,7 +377,6 @@ pub fn serving_names(listen: IpAddr, hostname: Option<&str>, extra: &[String]) -
         "kubernetes.default",
         "kubernetes.default.svc",
         "kubernetes.default.svc.cluster.local",
-        "10.96.0.1",
     ];
     let mut names: Vec<String> = fixed.map(str::to_owned).to_vec();
     if !listen.is_unspecified() {

@@ -178,7 +178,8 @@ pub async fn of_proxy(call: &Call, path: String) -> Result<Destination> {
         };
         (endpoints::address_of(&pod).to_owned(), port)
     };
-    if !host.parse().is_ok_and(is_global_unicast) {
+    let is_allowed = |ip| is_global_unicast(ip) || call.server.services.is_within_machine(ip);
+    if !host.parse().is_ok_and(is_allowed) {
         return Err(Status::bad_request("address not allowed"));
     }
     Ok(Destination { hosts: vec![host], port, trust, path })

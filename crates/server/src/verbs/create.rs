@@ -112,7 +112,7 @@ pub async fn insert_tracked(call: &Call, mut value: Value) -> Result<Arc<Object>
         }
         let mut beside = admission::allocate(call, &mut final_value)?;
         beside.compares.extend(home.take());
-        write::validate_create(&stored_kind, &final_value)?;
+        write::validate_create(&call.server, &stored_kind, &final_value)?;
         admission::validate(call, &final_value, None).await?;
         admission::judge(call, &final_value, None, &mut beside).await?;
         write::warn_about(call, &final_value, None);

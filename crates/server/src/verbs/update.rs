@@ -154,7 +154,7 @@ pub async fn replace(call: &Call, old: &Arc<Object>, mut new: Value, tracked: bo
         // Custom objects are judged in the version of the request.
         let has_status = custom.version().is_some_and(|v| v.subresources.status);
         strategy::prepare_update_custom(has_status, subresource, &mut new, &old_value);
-        write::validate_update(kind, subresource, &new, &old_value)?;
+        write::validate_update(&call.server, kind, subresource, &new, &old_value)?;
         admission::validate(call, &new, Some(&old_value)).await?;
         write::warn_about(call, &new, Some(&old_value));
         convert::to_stored(call, &mut new).await?;
@@ -176,7 +176,7 @@ pub async fn replace(call: &Call, old: &Arc<Object>, mut new: Value, tracked: bo
             api::crd::prepare(&mut new, Some(&old_stored));
         }
         beside = admission::reallocate(call, &mut new, &old_stored)?;
-        write::validate_update(&stored_kind, subresource, &new, &old_stored)?;
+        write::validate_update(&call.server, &stored_kind, subresource, &new, &old_stored)?;
         admission::validate(call, &new, Some(&old_stored)).await?;
         write::warn_about(call, &new, Some(&old_stored));
     }

@@ -17,6 +17,7 @@ use serde_json::Value;
 use store::{Commit, Compare, Op, Outcome, Revision};
 
 use crate::{
+    Server,
     call::Call,
     clock,
     kinds::Kind,
@@ -229,8 +230,8 @@ pub fn stored_kind(call: &Call) -> Arc<Kind> {
     found.unwrap_or_else(|| kind.clone())
 }
 
-pub fn validate_create(kind: &Kind, value: &Value) -> Result<()> {
-    let errors = match kind.custom.as_ref().and_then(|c| c.version()) {
+pub fn validate_create(server: &Server, kind: &Kind, value: &Value) -> Result<()> {
+    let mut errors = match kind.custom.as_ref().and_then(|c| c.version()) {
         Some(version) => {
             let mut errors = version.validate_after(validate::metadata_create(&kind.resource, value), value, None);
             errors.extend(crate::exports::validate(kind, value, None));
@@ -243,11 +244,12 @@ pub fn validate_create(kind: &Kind, value: &Value) -> Result<()> {
         }
         None => validate::create(&kind.resource, value),
     };
+    errors.retain(|error| !server.services.forgives(&kind.collection, error));
     judge(kind, value, errors)
 }
 
-pub fn validate_update(kind: &Kind, subresource: &str, new: &Value, old: &Value) -> Result<()> {
-    let errors = match kind.custom.as_ref().and_then(|c| c.version()) {
+pub fn validate_update(server: &Server, kind: &Kind, subresource: &str, new: &Value, old: &Value) -> Result<()> {
+    let mut errors = match kind.custom.as_ref().and_then(|c| c.version()) {
         Some(version) if subresource == "status" => {
             version.validate_status_after(validate::metadata_update(new, old), new, old)
         }
@@ -267,6 +269,7 @@ pub fn validate_update(kind: &Kind, subresource: &str, new: &Value, old: &Value)
         None if subresource == "binding" => Vec::new(),
         None => validate::update(&kind.resource, subresource, new, old),
     };
+    errors.retain(|error| !server.services.forgives(&kind.collection, error));
     judge(kind, new, errors)
 }
 
