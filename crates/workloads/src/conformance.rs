@@ -9,7 +9,16 @@ pub type Case = (&'static str, fn());
 const PAGE: &str = include_str!("../../../docs/controllers.md");
 
 fn cases() -> Vec<Case> {
-    [crate::replicaset::CASES, crate::deployment::CASES, crate::scheduler::CASES].concat()
+    [
+        crate::replicaset::CASES,
+        crate::deployment::CASES,
+        crate::statefulset::CASES,
+        crate::job::CASES,
+        crate::cronjob::CASES,
+        crate::endpoints::CASES,
+        crate::scheduler::CASES,
+    ]
+    .concat()
 }
 
 #[test]

@@ -7,15 +7,20 @@ mod bounds;
 mod cache;
 #[cfg(test)]
 mod conformance;
+mod cronjob;
 mod dependents;
 mod deployment;
+mod endpoints;
 mod events;
+mod job;
+mod note;
 mod owner;
 mod pod;
 mod quantity;
 mod queue;
 mod replicaset;
 mod scheduler;
+mod statefulset;
 mod which;
 mod worker;
 #[cfg(test)]
@@ -68,6 +73,10 @@ pub async fn run(clients: Clients, which: BTreeSet<Controller>, mut stop: watch:
             Controller::Deployment => tasks.spawn(deployment::controller(&mut setting)),
             Controller::ReplicaSet => tasks.spawn(replicaset::controller(&mut setting)),
             Controller::Scheduler => tasks.spawn(scheduler::controller(&mut setting)),
+            Controller::StatefulSet => tasks.spawn(statefulset::controller(&mut setting)),
+            Controller::Job => tasks.spawn(job::controller(&mut setting)),
+            Controller::CronJob => tasks.spawn(cronjob::controller(&mut setting)),
+            Controller::EndpointSlice => tasks.spawn(endpoints::controller(&mut setting)),
             _ => continue,
         };
     }

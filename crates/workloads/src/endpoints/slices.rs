@@ -1,0 +1,197 @@
+//! The EndpointSlices of a Service. Pure.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::{
+        core::v1::{Pod, Service},
+        discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+
+use super::address::{self, Family, HEADLESS, Port};
+use crate::{owner, pod};
+
+pub const SERVICE: &str = "kubernetes.io/service-name";
+pub const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+pub const CONTROLLER: &str = "endpointslice-controller.k8s.io";
+/// So many endpoints are in one slice.
+pub const MOST: usize = 100;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    pub create: Vec<EndpointSlice>,
+    pub update: Vec<EndpointSlice>,
+    /// Names of slices.
+    pub delete: Vec<String>,
+}
+
+/// Whether a slice is this controller's, and of which Service.
+pub fn service_of(slice: &EndpointSlice) -> Option<&str> {
+    let labels = slice.metadata.labels.as_ref()?;
+    labels.get(SERVICE).map(String::as_str).filter(|_| labels.get(MANAGED_BY).is_some_and(|by| by == CONTROLLER))
+}
+
+type Shape = (Family, Vec<Port>);
+
+/// `pods` are those that the Service selects; `slices` those that this controller made for it. `zones` is by node.
+pub fn decide(service: &Service, pods: &[&Pod], slices: &[&EndpointSlice], zones: &BTreeMap<String, String>) -> Plan {
+    let Some(spec) = service.spec.as_ref().filter(|_| address::has_endpoints(service)) else { return Plan::default() };
+    let mut wanted: BTreeMap<Shape, BTreeMap<String, Endpoint>> = BTreeMap::new();
+    for family in address::families(spec) {
+        for one in pods {
+            let Some(ip) = address::address(one, family) else { continue };
+            let ports = address::ports(spec, one);
+            if ports.is_empty() && spec.ports.as_ref().is_some_and(|ports| !ports.is_empty()) {
+                continue;
+            }
+            wanted.entry((family, ports)).or_default().insert(key(one), endpoint(service, one, ip, zones));
+        }
+        // A Service without endpoints has a slice that says so.
+        if !wanted.keys().any(|(of, _)| *of == family) {
+            wanted.insert((family, Vec::new()), BTreeMap::new());
+        }
+    }
+    let mut plan = Plan::default();
+    let mut rest: Vec<&EndpointSlice> = slices.to_vec();
+    rest.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+    for (shape, endpoints) in wanted {
+        let (same, others) = rest.into_iter().partition(|slice| shape_of(slice).as_ref() == Some(&shape));
+        rest = others;
+        fit(service, &shape, endpoints, same, &mut plan);
+    }
+    plan.delete.extend(rest.iter().filter_map(|slice| slice.metadata.name.clone()));
+    plan
+}
+
+/// Puts endpoints of one shape into slices, with as few writes as possible: who is in a slice stays there.
+fn fit(
+    service: &Service,
+    shape: &Shape,
+    mut endpoints: BTreeMap<String, Endpoint>,
+    slices: Vec<&EndpointSlice>,
+    plan: &mut Plan,
+) {
+    let is_empty = endpoints.is_empty();
+    let mut kept: Vec<(&EndpointSlice, Vec<Endpoint>)> = Vec::new();
+    for slice in slices {
+        let have = slice.endpoints.iter().flatten().filter_map(key_of);
+        let stay: Vec<Endpoint> = have.filter_map(|key| endpoints.remove(&key)).take(MOST).collect();
+        kept.push((slice, stay));
+    }
+    // New ones go where something changes anyway, then where there is room.
+    let changes = |slice: &EndpointSlice, stay: &[Endpoint]| slice.endpoints.as_deref().unwrap_or_default() != stay;
+    kept.sort_by_key(|(slice, stay)| (!changes(slice, stay), std::cmp::Reverse(stay.len())));
+    let mut new = endpoints.into_values();
+    for (_, stay) in &mut kept {
+        let room = MOST.saturating_sub(stay.len());
+        stay.extend(new.by_ref().take(room));
+    }
+    loop {
+        let more: Vec<Endpoint> = new.by_ref().take(MOST).collect();
+        if more.is_empty() {
+            break;
+        }
+        plan.create.push(make(service, shape, more));
+    }
+    let mut has_one = false;
+    for (slice, stay) in kept {
+        // The one that says that there is nobody stays, once.
+        if stay.is_empty() && (!is_empty || has_one) {
+            plan.delete.extend(slice.metadata.name.clone());
+            continue;
+        }
+        has_one = true;
+        let mut wanted = make(service, shape, stay);
+        let meta = std::mem::take(&mut wanted.metadata);
+        wanted.metadata =
+            ObjectMeta { labels: meta.labels, owner_references: meta.owner_references, ..slice.metadata.clone() };
+        if !is_same(&wanted, slice) {
+            plan.update.push(wanted);
+        }
+    }
+    if is_empty && !has_one {
+        plan.create.push(make(service, shape, Vec::new()));
+    }
+}
+
+/// Nobody and an empty list are the same.
+fn is_same(a: &EndpointSlice, b: &EndpointSlice) -> bool {
+    let endpoints = |slice: &EndpointSlice| slice.endpoints.clone().unwrap_or_default();
+    a.metadata == b.metadata && shape_of(a) == shape_of(b) && endpoints(a) == endpoints(b)
+}
+
+fn shape_of(slice: &EndpointSlice) -> Option<Shape> {
+    let family = match slice.address_type.as_str() {
+        "IPv4" => Family::V4,
+        "IPv6" => Family::V6,
+        _ => return None,
+    };
+    let ports = slice.ports.iter().flatten().map(|port| {
+        Some(Port {
+            name: port.name.clone().unwrap_or_default(),
+            protocol: port.protocol.clone().unwrap_or_else(|| "TCP".into()),
+            number: port.port?,
+            app_protocol: port.app_protocol.clone(),
+        })
+    });
+    Some((family, ports.collect::<Option<Vec<Port>>>()?))
+}
+
+fn make(service: &Service, (family, ports): &Shape, endpoints: Vec<Endpoint>) -> EndpointSlice {
+    let name = service.metadata.name.clone().unwrap_or_default();
+    let mut labels = service.metadata.labels.clone().unwrap_or_default();
+    labels.remove(HEADLESS);
+    labels.insert(SERVICE.into(), name.clone());
+    labels.insert(MANAGED_BY.into(), CONTROLLER.into());
+    if service.spec.as_ref().is_some_and(address::is_headless) {
+        labels.insert(HEADLESS.into(), String::new());
+    }
+    let ports = ports.iter().map(|port| EndpointPort {
+        name: Some(port.name.clone()),
+        protocol: Some(port.protocol.clone()),
+        port: Some(port.number),
+        app_protocol: port.app_protocol.clone(),
+    });
+    EndpointSlice {
+        metadata: ObjectMeta {
+            generate_name: Some(format!("{name}-")),
+            namespace: service.metadata.namespace.clone(),
+            labels: Some(labels),
+            owner_references: owner::reference(service).map(|reference| vec![reference]),
+            ..ObjectMeta::default()
+        },
+        address_type: family.name().into(),
+        endpoints: Some(endpoints),
+        ports: Some(ports.collect()),
+    }
+}
+
+fn key(pod: &Pod) -> String {
+    pod.metadata.uid.clone().unwrap_or_default()
+}
+
+fn key_of(endpoint: &Endpoint) -> Option<String> {
+    endpoint.target_ref.as_ref()?.uid.clone()
+}
+
+fn endpoint(service: &Service, one: &Pod, ip: &str, zones: &BTreeMap<String, String>) -> Endpoint {
+    let serving = pod::is_ready(one);
+    let terminating = pod::is_deleting(one);
+    let publishes = service.spec.as_ref().is_some_and(|spec| spec.publish_not_ready_addresses == Some(true));
+    let node = pod::node(one).map(str::to_owned);
+    Endpoint {
+        addresses: vec![ip.to_owned()],
+        conditions: Some(EndpointConditions {
+            ready: Some(publishes || serving && !terminating),
+            serving: Some(serving),
+            terminating: Some(terminating),
+        }),
+        hostname: address::hostname(service, one),
+        zone: node.as_ref().and_then(|node| zones.get(node).cloned()),
+        node_name: node,
+        target_ref: Some(address::reference(one)),
+        ..Endpoint::default()
+    }
+}

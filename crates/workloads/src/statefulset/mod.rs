@@ -1,0 +1,252 @@
+//! StatefulSets: Pods with a number, a name and claims that stay.
+
+mod decide;
+#[cfg(test)]
+mod model;
+mod pod;
+mod revision;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures::future::{BoxFuture, join_all};
+use jiff::Timestamp;
+use k8s_openapi::api::{
+    apps::v1::{ControllerRevision, StatefulSet},
+    core::v1::{PersistentVolumeClaim, Pod},
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, PostParams, Preconditions},
+};
+
+#[cfg(test)]
+pub use tests::CASES;
+
+use self::{
+    decide::{Found, Plan, decide},
+    revision::Write,
+};
+use crate::{
+    Setting,
+    cache::{Cache, Key},
+    dependents::{is_going, told},
+    events::{Recorder, Weight},
+    owner::{self, Selects},
+    queue::Queue,
+    replicaset::{new_orphan, owners_of},
+    worker::{Error, Reconciler, code, work},
+    written::Written,
+};
+
+/// Caches that are late are asked again after so long, should no event come.
+const LATE: Duration = Duration::from_secs(1);
+
+pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
+    let (client, recorder) = setting.actor("statefulset-controller", "statefulset-controller");
+    let caches = &mut setting.caches;
+    let all = StatefulSets {
+        client,
+        recorder,
+        sets: caches.of(),
+        pods: caches.of(),
+        revisions: caches.of(),
+        claims: caches.of(),
+        written: Written::default(),
+    };
+    let queue = Arc::new(Queue::default());
+    let to = queue.clone();
+    all.sets.listen(move |change| change.states().for_each(|set| to.add(Key::of(&**set))));
+    let (to, of) = (queue.clone(), all.sets.clone());
+    all.pods.listen(move |change| {
+        owners_of::<StatefulSet>(change).for_each(|owner| to.add(owner));
+        if let Some(orphan) = new_orphan(change) {
+            for set in of.within(orphan.metadata.namespace.as_deref().unwrap_or_default()) {
+                if selects(&set).is_ok_and(|selects| selects.selects(&**orphan)) {
+                    to.add(Key::of(&*set));
+                }
+            }
+        }
+    });
+    let to = queue.clone();
+    all.revisions.listen(move |change| owners_of::<StatefulSet>(change).for_each(|owner| to.add(owner)));
+    let (to, of) = (queue.clone(), all.sets.clone());
+    all.claims.listen(move |change| {
+        // One that is gone may be what a Pod waits for.
+        let Some(claim) = change.states().last().filter(|_| change.new.is_none() || change.old.is_none()) else {
+            return;
+        };
+        for set in of.within(claim.metadata.namespace.as_deref().unwrap_or_default()) {
+            if set.spec.as_ref().is_some_and(|spec| spec.volume_claim_templates.is_some()) {
+                to.add(Key::of(&*set));
+            }
+        }
+    });
+    let stop = setting.stop.clone();
+    Box::pin(async move {
+        all.sets.ready().await;
+        all.pods.ready().await;
+        all.revisions.ready().await;
+        all.claims.ready().await;
+        work("statefulset", queue, all, stop).await;
+    })
+}
+
+fn selects(set: &StatefulSet) -> Result<Selects, Error> {
+    Selects::new(set.spec.as_ref().map(|spec| &spec.selector))
+}
+
+struct StatefulSets {
+    client: Client,
+    recorder: Recorder,
+    sets: Arc<Cache<StatefulSet>>,
+    pods: Arc<Cache<Pod>>,
+    revisions: Arc<Cache<ControllerRevision>>,
+    claims: Arc<Cache<PersistentVolumeClaim>>,
+    written: Written,
+}
+
+impl Reconciler for StatefulSets {
+    async fn reconcile(&self, key: &Key) -> Result<Option<Duration>, Error> {
+        let Some(set) = self.sets.get(key) else {
+            self.written.forget(key);
+            return Ok(None);
+        };
+        // Asked before anything else is read: what is shown by now is in what is read next.
+        if !self.written.is_shown(key) {
+            return Ok(Some(LATE));
+        }
+        let selects = selects(&set)?;
+        let sets: Api<StatefulSet> = Api::namespaced(self.client.clone(), &key.namespace);
+        let revisions = self.revisions.within(&key.namespace);
+        let revisions = owner::claim_all(&sets, &*set, &selects, &self.api(key), revisions).await?;
+        let mut pods = self.pods.within(&key.namespace);
+        // A Pod whose name says that it is another's is not adopted.
+        pods.retain(|one| owner::controller_of(&one.metadata).is_some() || pod::ordinal(&set, one).is_some());
+        let pods = owner::claim_all(&sets, &*set, &selects, &self.api(key), pods).await?;
+        let claims = self.claims.within(&key.namespace);
+        let by_name = claims.iter().filter_map(|claim| Some((claim.metadata.name.clone()?, &**claim)));
+        let found = Found {
+            set: &set,
+            revisions: &revisions.iter().map(|one| &**one).collect::<Vec<_>>(),
+            pods: &pods.iter().map(|one| &**one).collect::<Vec<_>>(),
+            claims: &by_name.collect::<BTreeMap<_, _>>(),
+            now: Timestamp::now(),
+        };
+        let plan = decide(&found);
+        let status = match self.act(key, &set, &plan, &found).await? {
+            true => plan.status,
+            false => {
+                // Another revision has the name: the next hash is made with this number.
+                let mut status = set.status.clone().unwrap_or_default();
+                status.collision_count = Some(status.collision_count.unwrap_or(0) + 1);
+                status
+            }
+        };
+        if set.status.as_ref() != Some(&status) {
+            let changed = StatefulSet { status: Some(status), ..(*set).clone() };
+            let made = sets.replace_status(&key.name, &PostParams::default(), &changed).await?;
+            self.written.wrote(key, &self.sets, &made);
+        }
+        for note in &plan.notes {
+            note.tell(&self.recorder, &*set);
+        }
+        Ok(plan.again)
+    }
+}
+
+impl StatefulSets {
+    fn api<K>(&self, key: &Key) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.client.clone(), &key.namespace)
+    }
+
+    /// False if the name of a new revision is taken.
+    async fn act(&self, key: &Key, set: &StatefulSet, plan: &Plan, found: &Found<'_>) -> Result<bool, Error> {
+        if !self.write_revision(key, set, plan.revision.as_ref()).await? {
+            return Ok(false);
+        }
+        for name in &plan.forget {
+            ignore_gone(self.api::<ControllerRevision>(key).delete(name, &DeleteParams::default()).await)?;
+        }
+        let claims = self.api::<PersistentVolumeClaim>(key);
+        for claim in &plan.claims {
+            match claims.create(&PostParams::default(), claim).await {
+                Ok(made) => self.written.wrote(key, &self.claims, &made),
+                Err(error) if is_going(&error) || code(&error) == 409 => {}
+                Err(error) => return Err(self.failed(set, error)),
+            }
+        }
+        for (name, owners) in &plan.owners {
+            let Some(have) = found.claims.get(name) else { continue };
+            let mut changed = (*have).clone();
+            changed.metadata.owner_references = Some(owners.clone());
+            ignore_gone(claims.replace(name, &PostParams::default(), &changed).await)?;
+        }
+        let pods = self.api::<Pod>(key);
+        for one in
+            found.pods.iter().filter(|one| one.metadata.name.as_ref().is_some_and(|name| plan.delete.contains(name)))
+        {
+            let preconditions = Preconditions { uid: one.metadata.uid.clone(), resource_version: None };
+            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+            match pods.delete(one.metadata.name.as_deref().unwrap_or_default(), &params).await {
+                Err(error) if !matches!(code(&error), 404 | 409) => return Err(error.into()),
+                _ => self.written.deleted(key, &self.pods, *one),
+            }
+        }
+        let create = async |pod: &Pod| match pods.create(&PostParams::default(), pod).await {
+            Ok(made) => {
+                self.written.wrote(key, &self.pods, &made);
+                Ok(())
+            }
+            Err(error) if is_going(&error) => Ok(()),
+            Err(error) => Err(self.failed(set, error)),
+        };
+        join_all(plan.create.iter().map(|pod| create(pod))).await.into_iter().collect::<Result<(), Error>>()?;
+        Ok(true)
+    }
+
+    async fn write_revision(&self, key: &Key, set: &StatefulSet, write: Option<&Write>) -> Result<bool, Error> {
+        let api = self.api::<ControllerRevision>(key);
+        let made = match write {
+            None => return Ok(true),
+            Some(Write::Renumber(one)) => {
+                api.replace(one.metadata.name.as_deref().unwrap_or_default(), &PostParams::default(), one).await?
+            }
+            Some(Write::Create(one)) => match api.create(&PostParams::default(), one).await {
+                Ok(made) => made,
+                Err(error) if code(&error) == 409 => {
+                    let there = api.get(one.metadata.name.as_deref().unwrap_or_default()).await?;
+                    let ours =
+                        owner::controller_of(&there.metadata).map(|owner| &owner.uid) == set.metadata.uid.as_ref();
+                    if !ours || there.data != one.data {
+                        return Ok(false);
+                    }
+                    there
+                }
+                Err(error) if is_going(&error) => return Ok(true),
+                Err(error) => return Err(error.into()),
+            },
+        };
+        self.written.wrote(key, &self.revisions, &made);
+        Ok(true)
+    }
+
+    fn failed(&self, set: &StatefulSet, error: kube::Error) -> Error {
+        let name = set.metadata.name.as_deref().unwrap_or_default();
+        let message = format!("create in StatefulSet {name} failed error: {}", told(&error));
+        self.recorder.tell(set, Weight::Warning, "FailedCreate", message);
+        error.into()
+    }
+}
+
+fn ignore_gone<T>(result: Result<T, kube::Error>) -> Result<(), Error> {
+    match result {
+        Err(error) if code(&error) != 404 => Err(error.into()),
+        _ => Ok(()),
+    }
+}
