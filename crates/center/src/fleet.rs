@@ -26,9 +26,11 @@ use crate::{
     forward,
     history::{History, Opened},
     join,
+    lead::Lead,
     mailbox::{self, Open},
     mailboxes::{self, Mailboxes},
     news::Paper,
+    others::{self, Others},
     placing::Placing,
     refused::Told,
     reported, reports, resolved,
@@ -59,6 +61,9 @@ pub struct Fleet {
     pub(crate) edges: Edges,
     pub(crate) placing: Placing,
     pub(crate) rollouts: Rollouts,
+    /// Whether this center drives rollouts and keeps accounts: one of several does.
+    pub(crate) lead: Lead,
+    pub(crate) others: Others,
     pub(crate) ticks: Ticks,
     pub(crate) statuses: status::Queue,
     pub(crate) told: Told,
@@ -94,6 +99,8 @@ impl Fleet {
             edges: Edges::default(),
             placing: Placing::default(),
             rollouts: Rollouts::default(),
+            lead: Lead::new(shared),
+            others: Others::default(),
             ticks: Ticks::default(),
             statuses: status::Queue::default(),
             told: Told::default(),
@@ -161,6 +168,11 @@ impl Fleet {
         let (fleet, follower) = (self.clone(), server.clone());
         tokio::spawn(async move { fleet.placing.run(fleet.clone(), follower).await });
         tokio::spawn(resolved::run(self.clone(), server.clone()));
+        if let Some(me) = self.center.clone() {
+            tokio::spawn(others::run(self.clone(), server.clone(), me.clone()));
+            let (fleet, of) = (self.clone(), server.clone());
+            tokio::spawn(async move { fleet.lead.run(of, me).await });
+        }
         tokio::spawn(rollouts::run(self.clone(), server.clone()));
         tokio::spawn(self.clone().tidy());
         tokio::spawn(Accounts::run(self.clone(), server.clone()));

@@ -11,6 +11,11 @@ pub fn now() -> String {
     at(unix())
 }
 
+/// The same to the microsecond, as Leases have it.
+pub fn precise() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
+
 pub fn at(unix: i64) -> String {
     jiff::Timestamp::from_second(unix).map(|t| t.to_string()).unwrap_or_default()
 }

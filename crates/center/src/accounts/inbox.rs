@@ -87,6 +87,12 @@ impl Inbox {
         });
     }
 
+    pub fn again(&self, edge: &EdgeId) {
+        if self.is_open() {
+            self.hear(|heard| _ = heard.moved.insert(edge.clone()));
+        }
+    }
+
     /// Sees every change at the center.
     pub fn observe(&self, collection: &str, change: &Change) {
         if !self.is_open() {

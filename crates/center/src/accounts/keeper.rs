@@ -110,7 +110,13 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>) {
     fleet.accounts.inbox.hear(|heard| heard.everything = true);
     tokio::spawn(pump(fleet.clone(), moved));
     let mut shutdown = server.shutdown.clone();
+    let mut led = fleet.lead.is_here();
     while !*shutdown.borrow() {
+        let leads = fleet.lead.is_here();
+        if leads && !led {
+            keeper.take_over();
+        }
+        led = leads;
         let filled = fleet.accounts.inbox.filled.notified();
         let heard = fleet.accounts.inbox.take();
         // What is heard here is looked up there, so it has to be known there too.
@@ -191,6 +197,19 @@ impl Keeper {
         }
         for source in heard.objects {
             self.object(&source);
+        }
+    }
+
+    /// Another center may have left something unsaid.
+    fn take_over(&mut self) {
+        self.fleet.accounts.inbox.hear(|heard| heard.everything = true);
+        let workspaces: BTreeSet<Arc<str>> = self.accounts.workspaces().collect();
+        for workspace in workspaces {
+            for id in self.accounts.placements_of(&workspace) {
+                let sources: Vec<Source> =
+                    self.accounts.objects_of(&id).map(|key| (workspace.clone(), key.clone())).collect();
+                sources.into_iter().for_each(|source| self.pace.push(Due::Source(source), SETTLING, Instant::now()));
+            }
         }
     }
 
@@ -479,7 +498,8 @@ impl Keeper {
         let now = Instant::now();
         let old = self.desks.values().filter_map(|desk| desk.summary.as_ref().ok()?.next_tick()).min();
         let old = old.map(|at| now + Duration::from_secs((at - clock::unix()).clamp(0, 60) as u64 + 1));
-        let far = now + Duration::from_secs(60);
+        // Where there are several centers, this one may come to lead.
+        let far = now + Duration::from_secs(if self.fleet.center().is_some() { 2 } else { 60 });
         self.pace.next().into_iter().chain(old).min().unwrap_or(far)
     }
 }

@@ -21,6 +21,7 @@ use types::EdgeId;
 use crate::{Fleet, news::News};
 use board::Board;
 use inbox::Inbox;
+pub use standing::of as standing;
 
 pub const COLLECTORS: &str = "edge.selvedge.dev/statuscollectors";
 pub const COMBINED: &str = "edge.selvedge.dev/combinedstatuses";
@@ -41,6 +42,11 @@ impl Accounts {
     /// Edges are heard of.
     pub fn news(&self, news: &News) {
         self.inbox.news(news);
+    }
+
+    /// What is known of an edge is to be looked at again, its reports as well.
+    pub fn again(&self, edge: &EdgeId) {
+        self.inbox.again(edge);
     }
 
     /// What an edge reported in a former life does not count any more.

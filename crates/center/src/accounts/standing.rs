@@ -33,11 +33,14 @@ pub fn of(fleet: &Fleet, server: &Server, id: &EdgeId) -> (account::Edge, Link, 
     let is_ready = ready.is_some_and(|condition| condition["status"] == "True");
     let since = ready.and_then(|condition| time(&condition["lastTransitionTime"]));
     let seen = target.pointer("/status/lastSyncerHeartbeatTime").is_some();
-    // Where several centers share a store, another one may have it: then its status is all that is known here.
+    // Where several centers share a store, another one may have it: then that one says how it stands.
     let elsewhere = target.pointer("/status/center").and_then(Value::as_str);
-    if is_ready && elsewhere.is_some() && elsewhere != fleet.center() {
-        let now = account::Edge { connected: true, in_sync: true, ..account::Edge::default() };
-        return (now, Link { connected: true, in_sync: true, since: since.unwrap_or_default() }, true);
+    let told = elsewhere.filter(|_| is_ready && elsewhere != fleet.center());
+    if let Some(told) = told.and_then(|center| fleet.others.of(center, id)) {
+        let refused = told.refused.iter().map(|(key, why)| (key.as_str().into(), why.as_str().into())).collect();
+        let stuck = told.stuck.as_deref().map(Arc::from);
+        let now = account::Edge { connected: true, in_sync: told.in_sync, stuck, refused };
+        return (now, Link { connected: true, in_sync: told.in_sync, since: since.unwrap_or_default() }, true);
     }
     let lost = edge.lost().map(|lost| lost.at);
     let since = lost.or(since.filter(|_| !is_ready)).unwrap_or_else(|| fleet.started_at());

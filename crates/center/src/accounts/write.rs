@@ -30,6 +30,10 @@ impl Keeper {
                 self.look(&id);
             }
         }
+        // It is said by the center that leads.
+        if !self.fleet.lead.is_here() {
+            return;
+        }
         let (later, writes): (Vec<Due>, Vec<Due>) = writes.into_iter().partition(|due| match due {
             Due::Combined(id) => self.desks.get(id).is_some_and(|desk| self.gathers(desk)),
             _ => false,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use server::clock;
 use types::{EdgeId, ObjectKey};
 
-use crate::{Fleet, reports};
+use crate::{Fleet, others::Step, reports, target};
 
 /// Where a status does not say which generation it is of: an edge says that it holds an object a moment before it says that the object's
 /// status is another. So long is waited for that.
@@ -55,6 +55,15 @@ pub fn watched<'a>(keys: impl Iterator<Item = &'a Key>) -> Vec<Key> {
 pub async fn look(fleet: &Fleet, id: &Id, before: &Known, revision: u64, keys: &Keys<'_>) -> Known {
     let now = clock::unix();
     let edge = fleet.edges.get(&EdgeId::new(&id.workspace, &id.name));
+    if let Some(step) = edge.as_ref().and_then(|edge| elsewhere(fleet, &edge.id, keys.placement)) {
+        let step = step.filter(|step| step.revision == revision);
+        let (acked, health) = step.map_or((false, Health::Progressing), |step| (step.acked, step.health()));
+        let is_same = before.fact.online && before.revision == revision;
+        let is_same = is_same && (before.fact.acked, &before.fact.health) == (acked, &health);
+        let since = if is_same { before.fact.since } else { now };
+        let fact = Fact { order: before.fact.order, online: true, acked, health, since };
+        return Known { uid: before.uid.clone(), fact, revision, acked_at: None };
+    }
     let set = edge.as_ref().and_then(|edge| fleet.placing.peek(&edge.id));
     let live = edge.as_ref().and_then(|edge| edge.session());
     let (online, acked, refused) = live.as_ref().map_or((false, false, None), |live| {
@@ -122,8 +131,20 @@ fn is_current(key: &str, content: &[u8], state: &Value) -> Option<bool> {
     Some(observed >= generation && of == format!("{:032x}", link::entry_hash(key, content)))
 }
 
+/// How an edge fares that is connected to another center, if that one says so; `None` if it is not.
+fn elsewhere(fleet: &Fleet, edge: &EdgeId, placement: &str) -> Option<Option<Step>> {
+    let me = fleet.center().filter(|_| !fleet.is_connected(edge))?;
+    let key = format!("{}//{}", edge.workspace, edge.name);
+    let target = fleet.server()?.cache.get(target::COLLECTION, &key)?.value();
+    let ready = target::condition(&target, "Ready").is_some_and(|condition| condition["status"] == "True");
+    let center = target.pointer("/status/center").and_then(Value::as_str).filter(|center| ready && *center != me)?;
+    Some(fleet.others.of(center, edge)?.steps.remove(placement))
+}
+
 /// What a revision consists of.
 pub struct Keys<'a> {
+    /// The placement's uid.
+    pub placement: &'a str,
     pub has: &'a (dyn Fn(&str) -> bool + Send + Sync),
     pub watched: &'a [Key],
 }

@@ -6,6 +6,7 @@
 
 mod contents;
 mod facts;
+mod follow;
 mod run;
 
 use std::{
@@ -26,6 +27,9 @@ use store::Store;
 use tokio::sync::Notify;
 
 use facts::Known;
+use types::EdgeId;
+
+use crate::{Fleet, others::Step};
 
 pub use run::run;
 
@@ -65,6 +69,8 @@ struct Rollout {
     stale: BTreeSet<Id>,
     /// What was last written.
     said: Option<Value>,
+    /// What another center has written since.
+    told: Option<(State, Value)>,
 }
 
 /// What a placement says of its rollout.
@@ -109,6 +115,7 @@ impl Rollout {
             edges: HashMap::new(),
             stale: BTreeSet::new(),
             said: said.status,
+            told: None,
         }
     }
 
@@ -196,6 +203,12 @@ impl Rollouts {
         };
         match table.get_mut(id).filter(|rollout| rollout.uid == said.uid) {
             Some(rollout) => {
+                if let (Some(state), Some(status)) = (said.state, said.status)
+                    && state != rollout.state
+                {
+                    rollout.told = Some((state, status));
+                    rollout.due = Some(Instant::now());
+                }
                 let now = (&said.spec, said.generation, said.resume);
                 if now != (&rollout.spec, rollout.generation, rollout.resume) {
                     (rollout.spec, rollout.generation, rollout.resume) = (said.spec, said.generation, said.resume);
@@ -221,6 +234,21 @@ impl Rollouts {
             }
         }
         self.wake.notify_one();
+    }
+
+    /// How the edges that are connected here fare with rollouts that are under way, by the uids of their placements.
+    pub fn steps(&self, fleet: &Fleet) -> HashMap<EdgeId, BTreeMap<String, Step>> {
+        let mut steps: HashMap<EdgeId, BTreeMap<String, Step>> = HashMap::new();
+        for rollout in self.table().values().filter(|rollout| !rollout.state.is_complete()) {
+            for (id, known) in &rollout.edges {
+                let edge = EdgeId::new(&id.workspace, &id.name);
+                if fleet.is_connected(&edge) {
+                    let step = Step::new(known.revision, known.fact.acked, &known.fact.health);
+                    steps.entry(edge).or_default().insert(rollout.uid.to_string(), step);
+                }
+            }
+        }
+        steps
     }
 
     fn end(&self, id: &Id, rollout: Rollout) {

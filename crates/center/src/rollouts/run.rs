@@ -19,6 +19,7 @@ use tokio::sync::broadcast::{Receiver, error::RecvError, error::TryRecvError};
 use super::{
     Rollout, contents,
     facts::{self, Keys, Known},
+    follow::follow,
 };
 use crate::{Fleet, news::News, placing::Moved};
 
@@ -36,11 +37,18 @@ const LONGEST: Duration = Duration::from_secs(60);
 pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>) {
     let (mut moved, mut news) = (fleet.placing.subscribe(), fleet.news.subscribe());
     fleet.placing.wait().await;
-    tidy(&fleet).await;
     let mut shutdown = server.shutdown.clone();
+    let mut led = false;
+    // Where there are several centers, this one may come to lead.
+    let longest = if fleet.center().is_some() { Duration::from_secs(1) } else { LONGEST };
     loop {
+        let leads = fleet.lead.is_here();
+        if leads && !led {
+            take_over(&fleet).await;
+        }
+        led = leads;
         let next = fleet.rollouts.table().values().filter_map(Rollout::wanted).min();
-        let wait = next.map_or(LONGEST, |at| at.saturating_duration_since(Instant::now()));
+        let wait = next.map_or(longest, |at| at.saturating_duration_since(Instant::now())).min(longest);
         tokio::select! {
             seen = moved.recv() => match seen {
                 Ok(seen) => took(&fleet, &seen),
@@ -59,14 +67,18 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>) {
         drain(&mut moved, |seen| took(&fleet, &seen), || look_at_everything(&fleet));
         drain(&mut news, |heard| hear(&fleet, &heard), || look_at_everything(&fleet));
         for (id, uid) in fleet.rollouts.take_ended() {
-            end(&fleet, &server, &id, &uid).await;
+            if leads {
+                end(&fleet, &server, &id, &uid).await;
+            }
         }
         let now = Instant::now();
         let is_due = |rollout: &Rollout| rollout.wanted().is_some_and(|at| at <= now);
         let due: Vec<Id> =
             fleet.rollouts.table().iter().filter(|(_, one)| is_due(one)).map(|(id, _)| id.clone()).collect();
         for id in due {
-            if let Err(error) = advance(&fleet, &server, &id).await {
+            let done =
+                if fleet.lead.is_here() { advance(&fleet, &server, &id).await } else { follow(&fleet, &id).await };
+            if let Err(error) = done {
                 tracing::debug!(placement = %id, error = error.message, "a rollout could not go on; it is tried again");
                 if let Some(rollout) = fleet.rollouts.table().get_mut(&id) {
                     rollout.due = Some(Instant::now() + AGAIN);
@@ -74,6 +86,18 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>) {
             }
         }
     }
+}
+
+/// From now on this center decides: it begins where the one before it was.
+async fn take_over(fleet: &Fleet) {
+    let all: Vec<Id> = fleet.rollouts.table().keys().cloned().collect();
+    for id in all {
+        if let Err(error) = follow(fleet, &id).await {
+            tracing::warn!(placement = %id, error = error.message, "a rollout is taken over as it was last seen");
+        }
+    }
+    tidy(fleet).await;
+    look_at_everything(fleet);
 }
 
 fn drain<T: Clone>(channel: &mut Receiver<T>, mut each: impl FnMut(T), lost: impl Fn()) {
@@ -187,7 +211,7 @@ async fn advance(fleet: &Arc<Fleet>, server: &Arc<Server>, id: &Id) -> Result<()
         if touched {
             rollout.touched = None;
         }
-        rollout.due = None;
+        (rollout.due, rollout.told) = (None, None);
         let moved = std::mem::take(&mut rollout.moved);
         (rollout.uid.clone(), rollout.state.clone(), touched, moved, rollout.unsaved)
     };
@@ -210,7 +234,7 @@ async fn advance(fleet: &Arc<Fleet>, server: &Arc<Server>, id: &Id) -> Result<()
     if moved {
         find_edges(fleet, id, &uid);
     }
-    let known = look_at_edges(fleet, id, &state).await;
+    let known = look_at_edges(fleet, id, &uid, &state).await;
     let Some((state, progress, resumed)) = decide(fleet, id, state, &known) else { return Ok(()) };
     let status = state.write(&progress);
     let said = fleet.rollouts.table().get(id).and_then(|rollout| rollout.said.clone());
@@ -222,7 +246,7 @@ async fn advance(fleet: &Arc<Fleet>, server: &Arc<Server>, id: &Id) -> Result<()
 }
 
 /// Which edges the placement has now.
-fn find_edges(fleet: &Fleet, id: &Id, uid: &str) {
+pub(super) fn find_edges(fleet: &Fleet, id: &Id, uid: &str) {
     let all = fleet.placing.read(|engine| engine.schedule().destinations(id));
     let mut table = fleet.rollouts.table();
     let Some(rollout) = table.get_mut(id) else { return };
@@ -238,7 +262,7 @@ fn find_edges(fleet: &Fleet, id: &Id, uid: &str) {
 }
 
 /// Looks at the edges of which something was heard, and says how all fare.
-async fn look_at_edges(fleet: &Fleet, id: &Id, state: &State) -> Vec<Fact> {
+pub(super) async fn look_at_edges(fleet: &Fleet, id: &Id, uid: &str, state: &State) -> Vec<Fact> {
     let (stale, complete, newest) = {
         let mut table = fleet.rollouts.table();
         let Some(rollout) = table.get_mut(id) else { return Vec::new() };
@@ -252,7 +276,7 @@ async fn look_at_edges(fleet: &Fleet, id: &Id, state: &State) -> Vec<Fact> {
     // When all is done, whether an edge fares well is others' business.
     let watched = if complete { Vec::new() } else { facts::watched(newest.items().keys()) };
     let has = |key: &str| newest.items().contains_key(key);
-    let keys = Keys { has: &has, watched: &watched };
+    let keys = Keys { placement: uid, has: &has, watched: &watched };
     for (edge, before) in stale {
         let revision = state.of(before.fact.order);
         let now = facts::look(fleet, &edge, &before, revision, &keys).await;
