@@ -187,6 +187,7 @@ impl EdgeConfig {
         own.runtime = settings.runtime.unwrap_or(own.runtime);
         own.kubeconfig = settings.kubeconfig.filter(|path| !path.as_os_str().is_empty()).or(own.kubeconfig);
         own.controllers = settings.controllers.unwrap_or(own.controllers);
+        own.controllers.retain(|name| !name.is_empty());
         workloads::which(own.controllers.iter().map(String::as_str))?;
         if own.kubeconfig.is_some() && own.runtime != Runtime::Cluster {
             bail!("--kubeconfig names the cluster of --runtime cluster, which was not asked for");

@@ -16,6 +16,8 @@ fn cases() -> Vec<Case> {
         crate::job::CASES,
         crate::cronjob::CASES,
         crate::endpoints::CASES,
+        crate::daemonset::CASES,
+        crate::disruption::CASES,
         crate::scheduler::CASES,
     ]
     .concat()

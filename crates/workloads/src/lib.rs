@@ -8,10 +8,13 @@ mod cache;
 #[cfg(test)]
 mod conformance;
 mod cronjob;
+mod daemonset;
 mod dependents;
 mod deployment;
+mod disruption;
 mod endpoints;
 mod events;
+mod hash;
 mod job;
 mod note;
 mod owner;
@@ -72,12 +75,13 @@ pub async fn run(clients: Clients, which: BTreeSet<Controller>, mut stop: watch:
         match controller {
             Controller::Deployment => tasks.spawn(deployment::controller(&mut setting)),
             Controller::ReplicaSet => tasks.spawn(replicaset::controller(&mut setting)),
+            Controller::DaemonSet => tasks.spawn(daemonset::controller(&mut setting)),
+            Controller::Disruption => tasks.spawn(disruption::controller(&mut setting)),
             Controller::Scheduler => tasks.spawn(scheduler::controller(&mut setting)),
             Controller::StatefulSet => tasks.spawn(statefulset::controller(&mut setting)),
             Controller::Job => tasks.spawn(job::controller(&mut setting)),
             Controller::CronJob => tasks.spawn(cronjob::controller(&mut setting)),
             Controller::EndpointSlice => tasks.spawn(endpoints::controller(&mut setting)),
-            _ => continue,
         };
     }
     if tasks.is_empty() {

@@ -1,6 +1,6 @@
 //! The ReplicaSets of a Deployment: which is the new one, what their annotations say, and how a new one is made. Pure.
 
-use std::{cmp::Ordering, collections::BTreeMap, hash::Hasher};
+use std::{cmp::Ordering, collections::BTreeMap};
 
 use k8s_openapi::{
     api::{
@@ -75,37 +75,9 @@ pub fn is_same(template: &PodTemplateSpec, set: &ReplicaSet) -> bool {
     bare(template) == bare(other)
 }
 
-/// A set's name ends with it. Letters and digits that spell nothing, as upstream's.
+/// A set's name ends with it.
 pub fn hash(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
-    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-    let mut hasher = Fnv::default();
-    hasher.write(&serde_json::to_vec(template).unwrap_or_default());
-    if let Some(collisions) = collisions {
-        hasher.write(&collisions.to_le_bytes());
-    }
-    let digits = hasher.0.to_string();
-    digits.bytes().map(|digit| char::from(ALPHABET[usize::from(digit) % ALPHABET.len()])).collect()
-}
-
-/// FNV-1a of 32 bits.
-struct Fnv(u32);
-
-impl Default for Fnv {
-    fn default() -> Self {
-        Self(0x811c_9dc5)
-    }
-}
-
-impl Hasher for Fnv {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
-        }
-    }
-
-    fn finish(&self) -> u64 {
-        u64::from(self.0)
-    }
+    crate::hash::of(&serde_json::to_vec(template).unwrap_or_default(), collisions)
 }
 
 /// The set of a Deployment's template, with nothing to run yet.
