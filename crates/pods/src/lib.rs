@@ -2,7 +2,18 @@
 //!
 //! What a Pod needs next is decided by a state machine without I/O; a [`runtime::Runtime`] does it.
 
+mod admit;
+mod downward;
+mod environment;
+mod expand;
 mod handle;
+mod machine;
+mod referred;
+mod resources;
+mod rim;
 pub mod runtime;
+mod spec;
+mod volumes;
 
 pub use handle::{Known, KnownContainer, Pods, Run};
+pub use rim::{Options, run};

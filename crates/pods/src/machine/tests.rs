@@ -1,0 +1,629 @@
+//! Stories of single pods, told step by step.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::runtime::{Container, Exit};
+
+/// A pod, a runtime that does what it is told at once, and a clock that is set by hand.
+pub struct Story {
+    pub machine: Machine,
+    pub now: Now,
+    pub containers: BTreeMap<(String, u32), Container>,
+    /// Images that are not there.
+    pub missing: Vec<&'static str>,
+    pub refuses: Option<Failure>,
+    pub volumes: Result<(), String>,
+    /// What was done, in short words.
+    pub done: Vec<String>,
+    /// Hooks and probes that nobody has answered.
+    pub open: Vec<Action>,
+}
+
+pub fn pod(spec: Value) -> Arc<Pod> {
+    let pod = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "u", "generation": 1}, "spec": spec});
+    Arc::new(serde_json::from_value(pod).unwrap())
+}
+
+impl Story {
+    pub fn new(spec: Value) -> Self {
+        Self::of(pod(spec))
+    }
+
+    pub fn of(pod: Arc<Pod>) -> Self {
+        let setting = Setting { host: "10.0.0.1".parse().unwrap(), scheme: "process".into() };
+        let mut story = Self {
+            machine: Machine::new(Arc::new(setting), pod),
+            now: Now { mono: Duration::from_secs(100_000), wall: "2026-01-01T00:00:00Z".parse().unwrap() },
+            containers: BTreeMap::new(),
+            missing: Vec::new(),
+            refuses: None,
+            volumes: Ok(()),
+            done: Vec::new(),
+            open: Vec::new(),
+        };
+        story.list();
+        story
+    }
+
+    /// Until nothing is left to do.
+    pub fn go(&mut self) -> &mut Self {
+        for _ in 0..100 {
+            let actions = self.machine.plan(self.now);
+            let is_due = self.machine.wake().is_some_and(|wake| wake <= self.now.mono);
+            if actions.is_empty() && !is_due {
+                return self;
+            }
+            for action in actions {
+                self.act(action);
+            }
+            self.machine.status(self.now);
+        }
+        panic!("it never rests: {:?}", self.done);
+    }
+
+    fn act(&mut self, action: Action) {
+        match action.clone() {
+            Action::Address => self.machine.hear(Fact::Address(Ok("127.1.0.5".parse().ok())), self.now),
+            Action::Volumes => self.machine.hear(Fact::Volumes(self.volumes.clone()), self.now),
+            Action::Image { container } => {
+                let spec = spec::container(self.machine.pod(), &container).unwrap();
+                let is_there = !self.missing.contains(&spec.image.as_deref().unwrap_or_default());
+                let failure = Failure { reason: "ErrImagePull", message: "no such image".into() };
+                let result = if is_there { Ok(()) } else { Err(failure) };
+                self.machine.hear(Fact::Image { container, result }, self.now);
+            }
+            Action::Start { id } => {
+                self.done.push(format!("start {}#{}", id.name, id.attempt));
+                let name = id.name.clone();
+                if let Some(failure) = self.refuses.clone() {
+                    self.machine.hear(Fact::Started { container: name, result: Err(failure) }, self.now);
+                    return;
+                }
+                assert!(
+                    self.containers.values().all(|known| known.id.name != id.name || known.exit.is_some()),
+                    "two runs of {name}"
+                );
+                let spec = spec::container(self.machine.pod(), &name).unwrap();
+                let container = Container {
+                    id: id.clone(),
+                    image: spec.image.clone().unwrap_or_default(),
+                    log: "log".into(),
+                    started_at: self.now.wall.to_string(),
+                    exit: None,
+                };
+                self.containers.insert((name.clone(), id.attempt), container.clone());
+                self.machine.hear(Fact::Started { container: name, result: Ok(container) }, self.now);
+            }
+            Action::Hook { id, hook, .. } => {
+                self.done.push(format!("{hook:?} {}", id.name));
+                self.open.push(action);
+            }
+            Action::Probe { .. } => self.open.push(action),
+            Action::Signal { id, signal } => {
+                self.done.push(format!("signal {signal} {}", id.name));
+                if signal == 9 {
+                    self.end(&id.name, 137);
+                }
+            }
+            Action::Forget { id } => {
+                self.done.push(format!("forget {}#{}", id.name, id.attempt));
+                self.containers.remove(&(id.name, id.attempt));
+            }
+            Action::Record(note) => self.done.push(format!("event {}: {}", note.reason, note.message)),
+            Action::Delete => self.done.push("delete".into()),
+            Action::End => self.done.push("end".into()),
+        }
+    }
+
+    pub fn list(&mut self) {
+        let containers = self.containers.values().cloned().collect();
+        self.machine.hear(Fact::Containers { asked: self.now.mono, containers }, self.now);
+    }
+
+    /// The running run of a container ends.
+    pub fn end(&mut self, name: &str, code: i32) -> &mut Self {
+        let finished_at = self.now.wall.to_string();
+        let running = self.containers.values_mut().find(|known| known.id.name == name && known.exit.is_none());
+        running.unwrap_or_else(|| panic!("{name} does not run")).exit =
+            Some(Exit { code, signal: None, finished_at, out_of_memory: false, message: String::new() });
+        self.list();
+        self.go()
+    }
+
+    /// Time passes, second by second.
+    pub fn wait(&mut self, seconds: u64) -> &mut Self {
+        for _ in 0..seconds {
+            self.now.mono += Duration::from_secs(1);
+            self.now.wall += Duration::from_secs(1);
+            self.go();
+        }
+        self
+    }
+
+    pub fn change(&mut self, change: impl FnOnce(&mut Pod)) -> &mut Self {
+        let mut pod = (**self.machine.pod()).clone();
+        pod.status = Some(self.machine.status(self.now));
+        change(&mut pod);
+        self.machine.hear(Fact::Pod(Arc::new(pod)), self.now);
+        self.go()
+    }
+
+    pub fn delete(&mut self, seconds: i64) -> &mut Self {
+        self.change(|pod| {
+            pod.metadata.deletion_timestamp =
+                Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
+            pod.metadata.deletion_grace_period_seconds = Some(seconds);
+        })
+    }
+
+    /// Answers all hooks and probes of a container.
+    pub fn answer(&mut self, name: &str, result: Result<(), &str>) -> &mut Self {
+        for action in std::mem::take(&mut self.open) {
+            let result = result.map_err(str::to_owned);
+            match action {
+                Action::Hook { id, hook, .. } if id.name == name => {
+                    self.machine.hear(Fact::Hooked { id, hook, result }, self.now);
+                }
+                Action::Probe { id, probe } if id.name == name => {
+                    self.machine.hear(Fact::Probed { id, probe, result }, self.now);
+                }
+                other => self.open.push(other),
+            }
+        }
+        self.go()
+    }
+
+    pub fn status(&mut self) -> PodStatus {
+        self.machine.status(self.now)
+    }
+
+    pub fn phase(&mut self) -> String {
+        self.status().phase.unwrap()
+    }
+
+    pub fn container(&mut self, name: &str) -> ContainerStatus {
+        let status = self.status();
+        let lists = [status.init_container_statuses, status.container_statuses, status.ephemeral_container_statuses];
+        lists.into_iter().flatten().flatten().find(|status| status.name == name).unwrap()
+    }
+
+    /// `Waiting ContainerCreating`, `Running`, `Terminated Completed 0`.
+    pub fn state(&mut self, name: &str) -> String {
+        let state = self.container(name).state.unwrap();
+        match (state.waiting, state.running, state.terminated) {
+            (Some(waiting), _, _) => format!("Waiting {}", waiting.reason.unwrap()),
+            (_, Some(_), _) => "Running".into(),
+            (_, _, Some(ended)) => format!("Terminated {} {}", ended.reason.unwrap(), ended.exit_code),
+            _ => "nothing".into(),
+        }
+    }
+
+    /// `True`, or `False` with its reason and message.
+    pub fn condition(&mut self, name: &str) -> String {
+        let conditions = self.status().conditions.unwrap();
+        let found = conditions.iter().find(|condition| condition.type_ == name).unwrap();
+        let rest = [&found.reason, &found.message].into_iter().flatten().cloned().collect::<Vec<_>>().join(": ");
+        format!("{} {rest}", found.status).trim().to_owned()
+    }
+
+    /// What was done since asked last, without Events.
+    pub fn done(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.done).into_iter().filter(|done| !done.starts_with("event ")).collect()
+    }
+
+    fn events(&self) -> Vec<&str> {
+        self.done.iter().filter_map(|done| done.strip_prefix("event ")).collect()
+    }
+}
+
+fn one(policy: &str) -> Value {
+    json!({"restartPolicy": policy, "containers": [{"name": "a", "image": "i"}]})
+}
+
+#[test]
+fn a_pod_comes_up_and_is_ready() {
+    let mut story = Story::new(one("Always"));
+    assert_eq!((story.phase().as_str(), story.state("a").as_str()), ("Pending", "Waiting ContainerCreating"));
+    assert_eq!(story.condition("PodReadyToStartContainers"), "False");
+    assert_eq!(story.condition("Ready"), "False ContainersNotReady: containers with unready status: [a]");
+    story.go();
+    assert_eq!(
+        story.events(),
+        [
+            "Pulled: Container image \"i\" already present on machine",
+            "Created: Created container: a",
+            "Started: Started container a"
+        ]
+    );
+    assert_eq!((story.phase().as_str(), story.state("a").as_str()), ("Running", "Running"));
+    for name in ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"] {
+        assert_eq!(story.condition(name), "True", "{name}");
+    }
+    let status = story.status();
+    assert_eq!((status.pod_ip.as_deref(), status.host_ip.as_deref()), (Some("127.1.0.5"), Some("10.0.0.1")));
+    assert_eq!((status.qos_class.as_deref(), status.observed_generation), (Some("BestEffort"), Some(1)));
+    let container = story.container("a");
+    assert_eq!(container.container_id.as_deref(), Some("process://u/a/0"));
+    assert_eq!((container.started, container.ready, container.restart_count), (Some(true), true, 0));
+}
+
+#[test]
+fn restart_policies_decide_what_an_end_means() {
+    for (policy, code, phase, state) in [
+        ("Always", 0, "Running", "Running"),
+        ("Always", 1, "Running", "Running"),
+        ("OnFailure", 0, "Succeeded", "Terminated Completed 0"),
+        ("OnFailure", 1, "Running", "Running"),
+        ("Never", 0, "Succeeded", "Terminated Completed 0"),
+        ("Never", 3, "Failed", "Terminated Error 3"),
+    ] {
+        let mut story = Story::new(one(policy));
+        story.go().end("a", code);
+        assert_eq!((story.phase().as_str(), story.state("a").as_str()), (phase, state), "{policy} {code}");
+        let ready = match phase {
+            "Succeeded" => "False PodCompleted",
+            "Failed" => "False PodFailed",
+            _ => "True",
+        };
+        assert_eq!(story.condition("Ready"), ready);
+    }
+}
+
+#[test]
+fn who_crashes_waits_longer_each_time() {
+    let mut story = Story::new(one("Always"));
+    story.go();
+    for (wait, words) in
+        [(0, ""), (10, "10s"), (20, "20s"), (40, "40s"), (80, "1m20s"), (160, "2m40s"), (300, "5m0s"), (300, "5m0s")]
+    {
+        story.wait(1).end("a", 1);
+        if wait > 0 {
+            assert_eq!(story.state("a"), "Waiting CrashLoopBackOff");
+            let container = story.container("a");
+            let message = container.state.unwrap().waiting.unwrap().message.unwrap();
+            assert_eq!(message, format!("back-off {words} restarting failed container=a pod=web_shop(u)"));
+            assert_eq!(container.last_state.unwrap().terminated.unwrap().exit_code, 1);
+            assert_eq!(story.phase(), "Running");
+            story.wait(wait - 1);
+            assert_eq!(story.state("a"), "Waiting CrashLoopBackOff", "{wait}");
+            story.wait(1);
+        }
+        assert_eq!(story.state("a"), "Running", "{wait}");
+    }
+    assert_eq!(story.container("a").restart_count, 8);
+    // Only the last two runs are kept.
+    story.list();
+    story.go();
+    assert_eq!(story.containers.len(), 2);
+    // Ten minutes without a crash, and it starts at once again.
+    story.wait(601).end("a", 1);
+    assert_eq!(story.state("a"), "Running");
+}
+
+#[test]
+fn init_containers_run_in_order() {
+    let mut story = Story::new(json!({
+        "restartPolicy": "Always",
+        "initContainers": [{"name": "x", "image": "i"}, {"name": "s", "image": "i", "restartPolicy": "Always"}, {"name": "y", "image": "i"}],
+        "containers": [{"name": "b", "image": "i"}, {"name": "a", "image": "i"}],
+    }));
+    story.go();
+    assert_eq!(story.done(), ["start x#0"]);
+    assert_eq!((story.phase().as_str(), story.state("a").as_str()), ("Pending", "Waiting PodInitializing"));
+    assert_eq!(
+        story.condition("Initialized"),
+        "False ContainersNotInitialized: containers with incomplete status: [x s y]"
+    );
+    story.end("x", 1);
+    assert_eq!(story.done(), ["start x#1"]);
+    story.end("x", 0);
+    assert_eq!(story.done(), ["start s#0", "start y#0"]);
+    assert_eq!(story.phase(), "Pending");
+    story.end("y", 0);
+    assert_eq!(story.done(), ["start b#0", "start a#0"]);
+    assert_eq!((story.phase().as_str(), story.condition("Initialized").as_str()), ("Running", "True"));
+    // In the status, containers are sorted by name, init containers are not.
+    let names =
+        |list: Option<Vec<ContainerStatus>>| list.unwrap().into_iter().map(|status| status.name).collect::<Vec<_>>();
+    assert_eq!(names(story.status().container_statuses), ["a", "b"]);
+    assert_eq!(names(story.status().init_container_statuses), ["x", "s", "y"]);
+    // A sidecar comes back, whatever it ended with.
+    story.end("s", 0);
+    assert_eq!(story.done(), ["start s#1"]);
+    assert_eq!(story.phase(), "Running");
+    // Sidecars end after what they serve.
+    story.delete(30);
+    assert_eq!(story.done(), ["signal 15 b", "signal 15 a"]);
+    story.end("a", 0);
+    assert_eq!(story.done(), Vec::<String>::new());
+    story.end("b", 0);
+    assert_eq!(story.done(), ["signal 15 s"]);
+    story.end("s", 0);
+    assert_eq!(story.done(), ["delete"]);
+    assert_eq!(story.phase(), "Succeeded");
+    story.machine.hear(Fact::Gone, story.now);
+    story.go();
+    assert_eq!(story.done(), ["end"]);
+}
+
+#[test]
+fn an_init_container_that_fails_for_good_fails_the_pod() {
+    let mut spec = one("Never");
+    spec["initContainers"] = json!([{"name": "x", "image": "i"}]);
+    let mut story = Story::new(spec);
+    story.go().end("x", 2);
+    assert_eq!((story.phase().as_str(), story.state("x").as_str()), ("Failed", "Terminated Error 2"));
+    assert_eq!(story.state("a"), "Waiting PodInitializing");
+    assert_eq!(story.done(), ["start x#0"]);
+}
+
+#[test]
+fn sidecars_end_with_a_job() {
+    let mut spec = one("Never");
+    spec["initContainers"] = json!([{"name": "s", "image": "i", "restartPolicy": "Always"}, {"name": "t", "image": "i", "restartPolicy": "Always"}]);
+    let mut story = Story::new(spec);
+    story.go();
+    assert_eq!(story.done(), ["start s#0", "start t#0", "start a#0"]);
+    story.end("a", 0);
+    assert_eq!(story.phase(), "Running");
+    assert_eq!(story.done(), ["signal 15 t"]);
+    story.end("t", 143);
+    assert_eq!(story.done(), ["signal 15 s"]);
+    story.end("s", 143);
+    assert_eq!((story.phase().as_str(), story.condition("Ready").as_str()), ("Succeeded", "False PodCompleted"));
+}
+
+#[test]
+fn who_ignores_the_signal_is_killed() {
+    let mut story = Story::new(one("Always"));
+    story.go().delete(5);
+    assert_eq!(story.done(), ["start a#0", "signal 15 a"]);
+    assert_eq!(story.phase(), "Running");
+    story.wait(4);
+    assert_eq!(story.done(), Vec::<String>::new());
+    story.wait(1);
+    assert_eq!(story.done(), ["signal 9 a", "delete"]);
+    assert_eq!((story.phase().as_str(), story.state("a").as_str()), ("Failed", "Terminated Error 137"));
+}
+
+#[test]
+fn a_second_deletion_may_give_less_time() {
+    let mut story = Story::new(one("Always"));
+    story.go().delete(600).wait(3).delete(5).wait(1);
+    assert_eq!(story.done(), ["start a#0", "signal 15 a"]);
+    story.wait(1);
+    assert_eq!(story.done(), ["signal 9 a", "delete"]);
+}
+
+#[test]
+fn a_pod_that_never_started_is_deleted_at_once() {
+    let mut story = Story::new(one("Always"));
+    story.volumes = Err("configmap \"c\" not found".into());
+    story.go();
+    assert_eq!(story.state("a"), "Waiting ContainerCreating");
+    assert_eq!(
+        story.container("a").state.unwrap().waiting.unwrap().message.as_deref(),
+        Some("configmap \"c\" not found")
+    );
+    assert_eq!(story.events(), ["FailedMount: configmap \"c\" not found"]);
+    story.delete(30);
+    assert_eq!(story.done(), ["delete"]);
+}
+
+#[test]
+fn what_was_missing_is_tried_again() {
+    let mut story = Story::new(one("Always"));
+    story.volumes = Err("no".into());
+    story.go();
+    story.volumes = Ok(());
+    story.wait(9);
+    assert_eq!(story.phase(), "Pending");
+    story.wait(1);
+    assert_eq!(story.phase(), "Running");
+    // And at once when the object appears.
+    let mut story = Story::new(one("Always"));
+    story.refuses = Some(Failure { reason: "CreateContainerConfigError", message: "secret \"s\" not found".into() });
+    story.go();
+    assert_eq!(story.state("a"), "Waiting CreateContainerConfigError");
+    assert_eq!(story.phase(), "Pending");
+    story.refuses = None;
+    story.machine.hear(Fact::Sources, story.now);
+    story.go();
+    assert_eq!((story.phase().as_str(), story.container("a").restart_count), ("Running", 0));
+}
+
+#[test]
+fn images_that_are_not_there() {
+    let mut story = Story::new(one("Always"));
+    story.missing.push("i");
+    story.go();
+    assert_eq!((story.phase().as_str(), story.state("a").as_str()), ("Pending", "Waiting ErrImagePull"));
+    story.wait(2);
+    assert_eq!(story.state("a"), "Waiting ImagePullBackOff");
+    let message = story.container("a").state.unwrap().waiting.unwrap().message.unwrap();
+    assert_eq!(message, "Back-off pulling image \"i\": ErrImagePull: no such image");
+    story.wait(8);
+    assert_eq!(story.state("a"), "Waiting ErrImagePull");
+    story.missing.clear();
+    story.wait(20);
+    assert_eq!(story.state("a"), "Running");
+}
+
+#[test]
+fn probes_decide_who_is_started_and_ready() {
+    let probe = |more: Value| {
+        let mut probe = json!({"exec": {"command": ["x"]}, "periodSeconds": 5, "failureThreshold": 2});
+        probe.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        probe
+    };
+    let mut story = Story::new(json!({"restartPolicy": "Always", "containers": [{
+        "name": "a", "image": "i", "startupProbe": probe(json!({})), "readinessProbe": probe(json!({})),
+        "livenessProbe": probe(json!({"terminationGracePeriodSeconds": 3})),
+    }]}));
+    story.go();
+    assert_eq!(story.open.len(), 1, "only the startup probe: {:?}", story.open);
+    assert_eq!((story.container("a").started, story.container("a").ready), (Some(false), false));
+    story.answer("a", Err("not yet")).wait(5).answer("a", Ok(()));
+    assert_eq!((story.container("a").started, story.container("a").ready), (Some(true), false));
+    assert_eq!(story.condition("Ready"), "False ContainersNotReady: containers with unready status: [a]");
+    story.answer("a", Ok(()));
+    assert_eq!((story.condition("Ready").as_str(), story.container("a").ready), ("True", true));
+    story.wait(5).answer("a", Err("500"));
+    assert_eq!(story.condition("Ready"), "True");
+    story.wait(5).answer("a", Err("500"));
+    assert!(!story.container("a").ready);
+    assert!(story.events().contains(&"Unhealthy: Liveness probe failed: 500"));
+    assert!(story.events().contains(&"Killing: Container a failed liveness probe, will be restarted"));
+    assert_eq!(story.done(), ["start a#0", "signal 15 a"]);
+    story.wait(3);
+    assert_eq!(story.done(), ["signal 9 a", "start a#1"]);
+    assert_eq!((story.container("a").restart_count, story.container("a").started), (1, Some(false)));
+}
+
+#[test]
+fn hooks_hold_up_what_comes_after() {
+    let mut story = Story::new(json!({"restartPolicy": "Always", "containers": [
+        {"name": "a", "image": "i", "lifecycle": {"postStart": {"exec": {"command": ["x"]}}, "preStop": {"exec": {"command": ["y"]}}}},
+        {"name": "b", "image": "i"},
+    ]}));
+    story.go();
+    assert_eq!(story.done(), ["start a#0", "PostStart a"]);
+    assert_eq!((story.state("a").as_str(), story.phase().as_str()), ("Waiting ContainerCreating", "Pending"));
+    story.answer("a", Ok(()));
+    assert_eq!(story.done(), ["start b#0"]);
+    assert_eq!(story.phase(), "Running");
+    story.delete(10);
+    assert_eq!(story.done(), ["PreStop a", "signal 15 b"]);
+    story.end("b", 0).answer("a", Err("exit 1"));
+    assert!(story.events().contains(&"FailedPreStopHook: exit 1"));
+    assert_eq!(story.done(), ["signal 15 a"]);
+    story.end("a", 0);
+    assert_eq!(story.done(), ["delete"]);
+}
+
+#[test]
+fn a_hook_that_fails_after_the_start_ends_the_run() {
+    let mut story = Story::new(json!({"restartPolicy": "Always", "containers": [
+        {"name": "a", "image": "i", "lifecycle": {"postStart": {"exec": {"command": ["x"]}}}},
+    ]}));
+    story.go().answer("a", Err("exit 1"));
+    assert_eq!(story.done(), ["start a#0", "PostStart a", "signal 15 a"]);
+    story.end("a", 143);
+    assert_eq!(story.done(), ["start a#1", "PostStart a"]);
+}
+
+#[test]
+fn a_pod_has_its_time() {
+    let mut spec = one("Always");
+    spec["activeDeadlineSeconds"] = 60.into();
+    spec["terminationGracePeriodSeconds"] = 5.into();
+    let mut story = Story::new(spec);
+    story.go().wait(59);
+    assert_eq!(story.phase(), "Running");
+    story.wait(1);
+    assert_eq!(
+        (story.phase().as_str(), story.done()),
+        ("Running", vec!["start a#0".to_owned(), "signal 15 a".to_owned()])
+    );
+    story.end("a", 0);
+    let status = story.status();
+    assert_eq!((status.phase.as_deref(), status.reason.as_deref()), (Some("Failed"), Some("DeadlineExceeded")));
+    assert_eq!(story.done(), Vec::<String>::new());
+}
+
+#[test]
+fn a_node_that_is_full_says_why() {
+    let mut story = Story::new(one("Always"));
+    story.machine.hear(Fact::Rejected { reason: "OutOfcpu".into(), message: "Pod was rejected: no".into() }, story.now);
+    story.go();
+    let status = story.status();
+    assert_eq!((status.phase.as_deref(), status.reason.as_deref()), (Some("Failed"), Some("OutOfcpu")));
+    assert_eq!((status.container_statuses, story.done()), (None, Vec::new()));
+    story.delete(30);
+    assert_eq!(story.done(), ["delete"]);
+}
+
+#[test]
+fn an_agent_that_comes_back_restarts_nothing() {
+    let spec = json!({"restartPolicy": "Always", "containers": [
+        {"name": "a", "image": "i", "readinessProbe": {"exec": {"command": ["x"]}}, "lifecycle": {"postStart": {"exec": {"command": ["x"]}}}},
+    ]});
+    let mut before = Story::new(spec);
+    before.go().answer("a", Ok(())).answer("a", Ok(()));
+    assert_eq!(before.condition("Ready"), "True");
+    let mut pod = (**before.machine.pod()).clone();
+    pod.status = Some(before.status());
+    let setting = before.machine.setting.clone();
+    let written = before.status();
+    let mut after = before;
+    after.machine = Machine::new(setting, Arc::new(pod));
+    after.done();
+    after.list();
+    after.go();
+    assert_eq!(after.done(), Vec::<String>::new());
+    assert_eq!((after.phase().as_str(), after.condition("Ready").as_str()), ("Running", "True"));
+    let mut status = after.status();
+    // Not known again yet in this story: volumes and address are asked for again, and are the same.
+    status.conditions = written.conditions.clone();
+    assert_eq!(status, written);
+    // One that ended meanwhile is started again.
+    after.end("a", 1);
+    assert_eq!(after.done(), ["start a#1", "PostStart a"]);
+}
+
+#[test]
+fn what_the_runtime_lost_is_started_again() {
+    let mut story = Story::new(one("Always"));
+    story.go().wait(1);
+    story.containers.clear();
+    story.list();
+    story.go();
+    assert_eq!(story.done(), ["start a#0", "start a#1"]);
+    let last = story.container("a").last_state.unwrap();
+    let ended = last.terminated.unwrap();
+    assert_eq!((ended.reason.as_deref(), ended.exit_code), (Some("ContainerStatusUnknown"), 137));
+    assert_eq!(story.container("a").restart_count, 1);
+}
+
+#[test]
+fn gates_of_others_count() {
+    let mut spec = one("Always");
+    spec["readinessGates"] = json!([{"conditionType": "example.com/gate"}]);
+    let mut story = Story::new(spec);
+    story.go();
+    let missing = "False ReadinessGatesNotReady: corresponding condition of pod readiness gate \"example.com/gate\" does not exist.";
+    assert_eq!((story.condition("ContainersReady").as_str(), story.condition("Ready").as_str()), ("True", missing));
+    story.change(|pod| {
+        let gate = json!({"type": "example.com/gate", "status": "True"});
+        pod.status.as_mut().unwrap().conditions.as_mut().unwrap().push(serde_json::from_value(gate).unwrap());
+    });
+    assert_eq!(story.condition("Ready"), "True");
+    assert_eq!(story.condition("example.com/gate"), "True");
+}
+
+#[test]
+fn a_new_image_is_a_new_run() {
+    let mut story = Story::new(one("Always"));
+    story.go().change(|pod| pod.spec.as_mut().unwrap().containers[0].image = Some("j".into()));
+    assert_eq!(story.done(), ["start a#0", "signal 15 a"]);
+    story.end("a", 0);
+    assert_eq!(story.done(), ["start a#1"]);
+    assert_eq!(story.container("a").image, "j");
+}
+
+#[test]
+fn an_ephemeral_container_joins() {
+    let mut story = Story::new(one("Always"));
+    story.go().change(|pod| {
+        let debug = json!([{"name": "d", "image": "i"}]);
+        pod.spec.as_mut().unwrap().ephemeral_containers = serde_json::from_value(debug).unwrap();
+    });
+    assert_eq!(story.done(), ["start a#0", "start d#0"]);
+    story.end("d", 1);
+    assert_eq!((story.state("d").as_str(), story.condition("Ready").as_str()), ("Terminated Error 1", "True"));
+    assert_eq!(story.done(), Vec::<String>::new());
+}

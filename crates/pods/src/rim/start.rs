@@ -1,0 +1,97 @@
+//! From a container in a pod to what the runtime is told: nothing is left to be looked up.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+use super::{files, logs, messages, services::Catalog, sources};
+use crate::{
+    downward::Place,
+    environment,
+    referred::Ref,
+    resources,
+    runtime::{ContainerId, ContainerSpec, Failure, Mount},
+    spec, volumes,
+};
+
+/// What a start needs to know.
+pub struct Start {
+    pub data: PathBuf,
+    pub pod: Arc<Pod>,
+    pub id: ContainerId,
+    pub used: BTreeMap<Ref, Arc<sources::Source>>,
+    pub catalog: Arc<Catalog>,
+    pub place: Place,
+    /// Variables that every container gets unless it has its own.
+    pub environment: Arc<[(String, String)]>,
+}
+
+impl Start {
+    pub async fn spec(&self) -> Result<ContainerSpec, Failure> {
+        let wrong = |message: String| Failure { reason: "CreateContainerConfigError", message };
+        let container = spec::container(&self.pod, &self.id.name);
+        let container = container.ok_or_else(|| wrong(format!("the pod has no container {:?}", self.id.name)))?;
+        let referred = sources::read(&self.used).await.map_err(wrong)?;
+        let links = self.pod.spec.as_ref().and_then(|spec| spec.enable_service_links).unwrap_or(true);
+        let services = self.catalog.seen_from(spec::namespace(&self.pod), links).await.map_err(wrong)?;
+        let mut variables = environment::of(&self.pod, &container, &referred, &services, &self.place).map_err(wrong)?;
+        self.add_own(&container, &mut variables);
+        let dir = files::dir(&self.data, &self.id.pod);
+        let mounted = volumes::Mounted { dir: &dir };
+        let mut mounts = volumes::mounts(&self.pod, &container, &mounted, &variables).map_err(wrong)?;
+        mounts.push(self.message_file(&dir, &container).map_err(|error| wrong(error.to_string()))?);
+        let log = logs::of(&self.data, &self.pod, &self.id);
+        if let Some(parent) = log.parent() {
+            fs::create_dir_all(parent).map_err(|error| wrong(format!("cannot make {}: {error}", parent.display())))?;
+        }
+        Ok(ContainerSpec {
+            id: self.id.clone(),
+            pod: format!("{}/{}", spec::namespace(&self.pod), spec::name(&self.pod)),
+            image: container.image.clone().unwrap_or_default(),
+            command: environment::expand_all(container.command.as_ref(), &variables),
+            args: environment::expand_all(container.args.as_ref(), &variables),
+            working_dir: container.working_dir.clone().filter(|dir| !dir.is_empty()),
+            mounts,
+            limits: resources::limits(&container),
+            address: self.place.address,
+            log,
+            tty: container.tty.unwrap_or_default(),
+            stdin: container.stdin.unwrap_or_default(),
+            env: variables,
+        })
+    }
+
+    /// What a program without a network of its own needs to know to listen at the right place.
+    fn add_own(&self, container: &Container, variables: &mut Vec<(String, String)>) {
+        let mut add = |name: &str, value: String| {
+            if variables.iter().all(|(known, _)| known != name) {
+                variables.push((name.to_owned(), value));
+            }
+        };
+        let address = self.place.address.unwrap_or(self.place.host).to_string();
+        add("HOSTNAME", spec::name(&self.pod).to_owned());
+        add("POD_IP", address.clone());
+        add("HOST", address);
+        if let Some(port) = container.ports.iter().flatten().next() {
+            add("PORT", port.container_port.to_string());
+        }
+        for (name, value) in &*self.environment {
+            add(name, value.clone());
+        }
+    }
+
+    fn message_file(&self, dir: &Path, container: &Container) -> std::io::Result<Mount> {
+        let from = messages::file(dir, &self.id);
+        if let Some(parent) = from.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::OpenOptions::new().create(true).append(true).open(&from)?;
+        let at = container.termination_message_path.clone().filter(|path| !path.is_empty());
+        Ok(Mount { from, at: at.unwrap_or_else(|| "/dev/termination-log".to_owned()), read_only: false })
+    }
+}

@@ -1,0 +1,66 @@
+//! Volumes: what is in them, and where they lie on this machine.
+
+mod atomic;
+mod content;
+mod place;
+
+pub use atomic::write;
+pub use content::{Content, TokenAsk, Tokens, content};
+pub use place::{Mounted, mounts, prepare_host_path};
+
+use k8s_openapi::api::core::v1::Volume;
+
+/// What a volume is to this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Means<'a> {
+    /// A directory of the pod's own.
+    Empty,
+    /// Files made of objects, kept up to date.
+    Files,
+    /// What is there already.
+    Host(&'a str, &'a str),
+    /// Not done here: its kind.
+    Unsupported(&'static str),
+}
+
+pub fn means(volume: &Volume) -> Means<'_> {
+    if let Some(host) = &volume.host_path {
+        return Means::Host(&host.path, host.type_.as_deref().unwrap_or_default());
+    }
+    if volume.config_map.is_some()
+        || volume.secret.is_some()
+        || volume.projected.is_some()
+        || volume.downward_api.is_some()
+    {
+        return Means::Files;
+    }
+    let unsupported = [
+        (volume.persistent_volume_claim.is_some(), "persistentVolumeClaim"),
+        (volume.ephemeral.is_some(), "ephemeral"),
+        (volume.csi.is_some(), "csi"),
+        (volume.nfs.is_some(), "nfs"),
+        (volume.image.is_some(), "image"),
+        (volume.iscsi.is_some(), "iscsi"),
+        (volume.fc.is_some(), "fc"),
+        (volume.git_repo.is_some(), "gitRepo"),
+        (volume.flex_volume.is_some(), "flexVolume"),
+        (volume.cephfs.is_some(), "cephfs"),
+        (volume.rbd.is_some(), "rbd"),
+        (volume.glusterfs.is_some(), "glusterfs"),
+    ];
+    match unsupported.into_iter().find(|(is, _)| *is) {
+        Some((_, kind)) => Means::Unsupported(kind),
+        // As the API fills it in for a volume without a source.
+        None if volume.empty_dir.is_some() => Means::Empty,
+        None => Means::Unsupported("of a kind that this node does not know"),
+    }
+}
+
+/// For people: why a volume cannot be had here, and what to do.
+pub fn unsupported(volume: &Volume, kind: &str) -> String {
+    format!(
+        "MountVolume.SetUp failed for volume {:?} : volumes of kind {kind} are not supported on this node; use emptyDir, configMap, \
+         secret, projected, downwardAPI or hostPath, or run the pod on a node with a kubelet",
+        volume.name
+    )
+}

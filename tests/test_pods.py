@@ -1,0 +1,298 @@
+"""Pods on an edge that is nothing but our binary, through kubectl: what runs, what is said of it, and how it ends."""
+import json
+import os
+import signal
+import time
+
+import pytest
+from center import wait_for
+from edge import Edge, fleet
+
+IMAGE = "selvedge.dev/sample/echo"
+NODE = "florin"
+
+
+class Here:
+    """kubectl at the edge, and its pods."""
+
+    def __init__(self, edge, tools):
+        self.edge, self.tools = edge, tools
+
+    def apply(self, *objects):
+        self.tools.kubectl("apply", "-f", "-", stdin=list(objects))
+
+    def pod(self, name):
+        return self.tools.json("get", "pod", name)
+
+    def uid(self, name):
+        return self.pod(name)["metadata"]["uid"]
+
+    def wait(self, name, what, condition, seconds=30):
+        return wait_for(f"{name} to be {what}", lambda: condition(self.pod(name)), seconds, every=0.1)
+
+    def ready(self, name, seconds=30):
+        return self.wait(name, "ready", lambda pod: conditions(pod).get("Ready") == "True", seconds)
+
+    def phase(self, name, phase, seconds=30):
+        return self.wait(name, phase, lambda pod: pod["status"].get("phase") == phase, seconds)
+
+    def log(self, name, container="a", attempt=0, uid=None):
+        """What a container wrote, line by line without what is before it."""
+        path = self.edge.data_dir / "logs" / f"default_{name}_{uid or self.uid(name)}" / container / f"{attempt}.log"
+        return "".join(line.split(" ", 3)[3] for line in path.read_text().splitlines(keepends=True))
+
+    def events(self, name):
+        found = self.tools.json("get", "events", "--field-selector", f"involvedObject.name={name}")["items"]
+        return [(event["reason"], event["message"]) for event in found]
+
+
+def conditions(pod):
+    return {c["type"]: c["status"] for c in pod["status"].get("conditions", [])}
+
+
+def status(pod, name="a"):
+    lists = ("containerStatuses", "initContainerStatuses")
+    return next(c for field in lists for c in pod["status"].get(field, []) if c["name"] == name)
+
+
+def shell(script, name="a", **more):
+    return {"name": name, "image": IMAGE, "command": ["sh", "-c", script], **more}
+
+
+def pod(name, *containers, init=(), metadata=None, **spec):
+    spec = {"nodeName": NODE, "containers": list(containers), "terminationGracePeriodSeconds": 5, **spec}
+    if init:
+        spec["initContainers"] = list(init)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **(metadata or {})}, "spec": spec}
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    base = tmp_path_factory.mktemp("pods")
+    with fleet(directory=base, workspace=None) as (center,):
+        edge = Edge(center, base / NODE, NODE, args=("--runtime", "process"))
+        try:
+            edge.start()
+            tools = edge.tools(base / "home")
+            wait_for("the node", lambda: NODE in tools.kubectl("get", "nodes"), 30)
+            wait_for("the account", lambda: tools.kubectl("get", "serviceaccount", "default"), 30)
+            yield Here(edge, tools)
+            assert "panicked" not in edge.log_path.read_text(errors="replace")
+        finally:
+            edge.tools(base / "home").kubectl("delete", "pods", "--all", "--grace-period=1", "--timeout=20s", code=None)
+            edge.kill()
+
+
+def test_a_node_is_there_and_ready(here):
+    node = here.tools.json("get", "node", NODE)
+    ready = {c["type"]: (c["status"], c["reason"]) for c in node["status"]["conditions"]}
+    assert ready["Ready"] == ("True", "KubeletReady")
+    assert ready["MemoryPressure"] == ("False", "KubeletHasSufficientMemory")
+    for field in ("capacity", "allocatable"):
+        assert set(node["status"][field]) >= {"cpu", "memory", "pods", "ephemeral-storage"}
+    assert node["metadata"]["labels"]["kubernetes.io/hostname"] == NODE
+    assert node["status"]["nodeInfo"]["containerRuntimeVersion"].startswith("process://")
+    lease = here.tools.json("get", "lease", NODE, "-n", "kube-node-lease")
+    assert lease["spec"]["holderIdentity"] == NODE and lease["metadata"]["ownerReferences"][0]["kind"] == "Node"
+
+
+def test_a_pod_runs_and_is_reported_as_by_a_kubelet(here):
+    here.apply(pod("plain", shell("echo up; sleep 1000", ports=[{"containerPort": 8080}],
+                                  resources={"requests": {"cpu": "10m", "memory": "8Mi"}})))
+    found = here.ready("plain")
+    assert found["status"]["phase"] == "Running"
+    assert conditions(found) == dict.fromkeys(
+        ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"], "True")
+    assert all(c["observedGeneration"] == found["metadata"]["generation"] for c in found["status"]["conditions"]
+               if c["type"] != "PodScheduled")
+    container = status(found)
+    assert container["ready"] and container["started"] and container["restartCount"] == 0
+    assert container["containerID"].startswith("process://") and "startedAt" in container["state"]["running"]
+    assert found["status"]["qosClass"] == "Burstable"
+    assert found["status"]["podIP"] == found["status"]["podIPs"][0]["ip"] and found["status"]["hostIP"]
+    assert found["status"]["startTime"] and found["status"]["observedGeneration"] == 1
+    assert [reason for reason, _ in wait_for("events", lambda: [e for e in here.events("plain") if len(here.events("plain")) >= 3])
+            ] [:3] == ["Pulled", "Created", "Started"]
+    assert "1/1" in here.tools.kubectl("get", "pod", "plain")
+
+
+def test_what_ends_is_restarted_as_its_policy_says(here):
+    here.apply(pod("once", shell("echo done"), restartPolicy="Never"),
+               pod("broken", shell("printf why > ${SELVEDGE_ROOT}/dev/termination-log; exit 3"), restartPolicy="Never"),
+               pod("second", shell("test -e $SELVEDGE_ROOT/work/x && exit 0; touch $SELVEDGE_ROOT/work/x; exit 1",
+                                   volumeMounts=[{"name": "work", "mountPath": "/work"}]),
+                   restartPolicy="OnFailure", volumes=[{"name": "work", "emptyDir": {}}]),
+               pod("loop", shell("echo again; exit 1", terminationMessagePolicy="FallbackToLogsOnError")))
+    assert status(here.phase("once", "Succeeded"))["state"]["terminated"]["reason"] == "Completed"
+    ended = status(here.phase("broken", "Failed"))["state"]["terminated"]
+    assert (ended["exitCode"], ended["reason"], ended["message"]) == (3, "Error", "why")
+    found = here.phase("second", "Succeeded")
+    assert status(found)["restartCount"] == 1 and status(found)["lastState"]["terminated"]["exitCode"] == 1
+    waits = lambda pod: status(pod)["state"].get("waiting", {}).get("reason") == "CrashLoopBackOff"
+    found = here.wait("loop", "waiting", lambda pod: waits(pod) and pod)
+    assert status(found)["restartCount"] == 1 and found["status"]["phase"] == "Running"
+    assert status(found)["lastState"]["terminated"]["message"] == "again\n"
+    assert status(found)["state"]["waiting"]["message"].startswith("back-off 10s restarting failed container=a pod=loop_default(")
+    assert "CrashLoopBackOff" in here.tools.kubectl("get", "pod", "loop")
+    here.wait("loop", "started again", lambda pod: status(pod)["restartCount"] == 2, 20)
+    assert any(reason == "BackOff" for reason, _ in here.events("loop"))
+
+
+def test_init_containers_and_sidecars_have_an_order(here):
+    step = "echo $(date +%s%N) >> $SELVEDGE_ROOT/work/NAME"
+    mount = {"volumeMounts": [{"name": "work", "mountPath": "/work"}]}
+    say = lambda name, more="": shell(step.replace("NAME", name) + more, name=name, **mount)
+    term = "; trap 'date +%s%N >> $SELVEDGE_ROOT/work/NAME-end; exit 0' TERM; while :; do sleep 0.1; done"
+    side = {**say("side", term.replace("NAME", "side")), "restartPolicy": "Always"}
+    here.apply(pod("order", say("a", term.replace("NAME", "a")), init=[say("first"), side, say("last")],
+                   volumes=[{"name": "work", "hostPath": {"path": str(here.edge.data_dir / "order"), "type": "DirectoryOrCreate"}}]))
+    found = here.ready("order")
+    assert [c["name"] for c in found["status"]["initContainerStatuses"]] == ["first", "side", "last"]
+    assert status(found, "first")["state"]["terminated"]["reason"] == "Completed" and status(found, "side")["started"]
+    at = lambda name: int((here.edge.data_dir / "order" / name).read_text().split()[0])
+    assert at("first") < at("side") < at("last") < at("a")
+    here.tools.kubectl("delete", "pod", "order", "--timeout=30s")
+    assert at("a-end") <= at("side-end")
+
+
+def test_values_come_from_everywhere(here):
+    script = ("echo name=$NAME ip=$IP cpu=$CPU color=$COLOR password=$PASSWORD P_size=$P_size both=$BOTH arg=$0 "
+              "kubernetes=$KUBERNETES_SERVICE_HOST; sleep 1000")
+    env = [{"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+           {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+           {"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1m"}}},
+           {"name": "COLOR", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "color"}}},
+           {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "password", "key": "password"}}},
+           {"name": "NONE", "valueFrom": {"configMapKeyRef": {"name": "nowhere", "key": "x", "optional": True}}},
+           {"name": "BOTH", "value": "$(NAME)-$(COLOR)-$(NOWHERE)-$$(NAME)"}]
+    here.apply(pod("values", shell(script, args=["$(NAME)"], env=env, envFrom=[{"prefix": "P_", "configMapRef": {"name": "settings"}}],
+                                   resources={"limits": {"cpu": "100m"}})))
+    reason = lambda pod: status(pod)["state"].get("waiting", {}).get("reason")
+    found = here.wait("values", "waiting", lambda pod: reason(pod) == "CreateContainerConfigError" and pod)
+    assert status(found)["state"]["waiting"]["message"] == 'configmap "settings" not found'
+    here.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "password"}, "stringData": {"password": "hunter"}},
+               {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"color": "red", "size": "L"}})
+    found = here.ready("values", 15)
+    line = wait_for("a line", lambda: here.log("values"))
+    service = here.tools.json("get", "service", "kubernetes")["spec"]["clusterIP"]
+    assert line == (f"name=values ip={found['status']['podIP']} cpu=100 color=red password=hunter P_size=L "
+                    f"both=values-red-$(NOWHERE)-$(NAME) arg=values kubernetes={service}\n")
+
+
+def test_volumes_are_filled_and_follow(here):
+    here.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "files"}, "data": {"greeting": "hello", "other": "x"}},
+               {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"}, "stringData": {"key": "secret"}})
+    volumes = [{"name": "config", "configMap": {"name": "files"}},
+               {"name": "keys", "secret": {"secretName": "keys", "defaultMode": 0o400}},
+               {"name": "about", "downwardAPI": {"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}}]
+    mounts = [{"name": "config", "mountPath": "/etc/app"}, {"name": "keys", "mountPath": "/keys"}, {"name": "about", "mountPath": "/about"}]
+    script = "cd $SELVEDGE_ROOT/; while :; do echo $(cat etc/app/greeting) $(cat keys/key) $(cat about/labels); sleep 0.2; done"
+    here.apply(pod("volumes", shell(script, volumeMounts=mounts), volumes=volumes, metadata={"labels": {"tier": "one"}}))
+    here.ready("volumes")
+    last = lambda: here.log("volumes").splitlines()[-1]
+    wait_for("the first", lambda: last() == 'hello secret tier="one"')
+    here.tools.kubectl("patch", "configmap", "files", "-p", json.dumps({"data": {"greeting": "good day"}}))
+    here.tools.kubectl("label", "pod", "volumes", "tier=two", "--overwrite")
+    wait_for("the second", lambda: last() == 'good day secret tier="two"', 10)
+    # The token that every pod has says who it is, and the API takes it.
+    dir = here.edge.data_dir / "pods" / here.uid("volumes") / "volumes"
+    account = next(dir.glob("kube-api-access-*"))
+    assert (account / "namespace").read_text() == "default" and "CERTIFICATE" in (account / "ca.crt").read_text()
+    token = (account / "token").read_text()
+    me = here.tools.json("create", "--token", token, "-f", "-", stdin={"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
+    assert me["status"]["userInfo"]["username"] == "system:serviceaccount:default:default"
+    assert (dir / "config" / "..data").is_symlink() and (dir / "config" / "greeting").is_symlink()
+
+
+def test_what_cannot_be_had_is_said(here):
+    here.apply(pod("claims", shell("sleep 1000"), volumes=[{"name": "disk", "persistentVolumeClaim": {"claimName": "none"}}]),
+               pod("foreign", {"name": "a", "image": "redis:7"}),
+               pod("large", shell("sleep 1000", resources={"requests": {"cpu": "1000"}})),
+               pod("elsewhere", shell("sleep 1000"), nodeSelector={"disk": "ssd"}))
+    waiting = lambda name: status(here.pod(name))["state"]["waiting"]
+    wait_for("a message", lambda: "persistentVolumeClaim are not supported" in waiting("claims").get("message", ""))
+    assert waiting("claims")["reason"] == "ContainerCreating"
+    assert any(reason == "FailedMount" for reason, _ in wait_for("events", lambda: here.events("claims")))
+    wait_for("a wait", lambda: waiting("foreign")["reason"] == "ImagePullBackOff")
+    assert "--image" in waiting("foreign")["message"] and here.pod("foreign")["status"]["phase"] == "Pending"
+    for name, reason in (("large", "OutOfcpu"), ("elsewhere", "NodeAffinity")):
+        found = here.phase(name, "Failed")
+        assert found["status"]["reason"] == reason and found["status"]["message"].startswith("Pod was rejected: ")
+    here.tools.kubectl("delete", "pod", "claims", "foreign", "large", "elsewhere", "--timeout=20s")
+
+
+def test_probes_and_hooks(here):
+    work = {"volumeMounts": [{"name": "work", "mountPath": "/work"}]}
+    check = lambda file: {"exec": {"command": ["sh", "-c", f"test -e $SELVEDGE_ROOT/work/{file}"]}, "periodSeconds": 1}
+    hooks = {"postStart": {"exec": {"command": ["sh", "-c", "touch $SELVEDGE_ROOT/work/hooked"]}},
+             "preStop": {"exec": {"command": ["sh", "-c", "touch $SELVEDGE_ROOT/work/stopped"]}}}
+    dir = here.edge.data_dir / "probes"
+    here.apply(pod("probed", shell("sleep 1000", lifecycle=hooks, startupProbe={**check("started"), "failureThreshold": 100},
+                                   readinessProbe=check("ready"), livenessProbe={**check("alive"), "failureThreshold": 1}, **work),
+                   volumes=[{"name": "work", "hostPath": {"path": str(dir), "type": "DirectoryOrCreate"}}], terminationGracePeriodSeconds=1),
+               pod("web", {"name": "a", "image": "selvedge.dev/sample/web", "ports": [{"name": "web", "containerPort": 8080}],
+                           "readinessProbe": {"httpGet": {"path": "/", "port": "web"}}, "livenessProbe": {"tcpSocket": {"port": 8080}}}))
+    found = here.wait("probed", "running", lambda pod: "running" in status(pod)["state"] and pod)
+    assert (dir / "hooked").exists() and not status(found)["started"]
+    (dir / "alive").touch()
+    (dir / "started").touch()
+    here.wait("probed", "started", lambda pod: status(pod)["started"])
+    assert conditions(here.pod("probed"))["Ready"] == "False"
+    (dir / "ready").touch()
+    here.ready("probed")
+    (dir / "ready").unlink()
+    here.wait("probed", "unready", lambda pod: conditions(pod)["Ready"] == "False")
+    assert ("Unhealthy" in [reason for reason, _ in here.events("probed")])
+    (dir / "alive").unlink()
+    here.wait("probed", "restarted", lambda pod: status(pod)["restartCount"] >= 1)
+    assert (dir / "stopped").exists()
+    here.ready("web")
+
+
+def test_a_pod_has_its_grace_and_no_more(here):
+    here.apply(pod("polite", shell("trap 'sleep 0.5; echo bye; exit 0' TERM; echo up; while :; do sleep 0.1; done")),
+               pod("stubborn", shell("trap '' TERM; echo up; while :; do sleep 0.1; done"), terminationGracePeriodSeconds=2))
+    for name in ("polite", "stubborn"):
+        here.ready(name)
+        wait_for("it to listen", lambda: here.log(name))
+    uid = here.uid("polite")
+    here.tools.kubectl("delete", "pod", "polite", "--timeout=20s")
+    assert here.log("polite", uid=uid) == "up\nbye\n", "its log outlives it"
+    begun = time.monotonic()
+    here.tools.kubectl("delete", "pod", "stubborn", "--timeout=30s")
+    assert 1.5 < time.monotonic() - begun < 20
+    assert not (here.edge.data_dir / "pods" / uid).exists()
+
+
+def test_a_pod_has_its_time(here):
+    here.apply(pod("late", shell("sleep 1000"), activeDeadlineSeconds=2, terminationGracePeriodSeconds=1))
+    found = here.phase("late", "Failed")
+    assert found["status"]["reason"] == "DeadlineExceeded" and "terminated" in status(found)["state"]
+
+
+def test_an_agent_that_is_killed_finds_its_pods_again(here):
+    here.apply(pod("steady", shell("echo $$; sleep 1000")), pod("ends", shell("sleep 2; exit 4"), restartPolicy="Never"),
+               pod("forgotten", shell("echo $$; while :; do sleep 0.1; done")))
+    before = here.ready("steady")
+    here.ready("ends")
+    here.ready("forgotten")
+    process = int(wait_for("its number", lambda: here.log("steady")))
+    here.edge.kill()
+    time.sleep(2.5)
+    os.kill(process, 0)
+    here.edge.start()
+    found = here.phase("ends", "Failed")
+    assert status(found)["state"]["terminated"]["exitCode"] == 4
+    after = here.ready("steady")
+    assert status(after)["restartCount"] == 0
+    assert status(after)["containerID"] == status(before)["containerID"]
+    ready = lambda pod: next(c for c in pod["status"]["conditions"] if c["type"] == "Ready")
+    assert ready(after)["lastTransitionTime"] == ready(before)["lastTransitionTime"]
+    os.kill(process, 0)
+    # And one that is killed is started again.
+    os.kill(process, signal.SIGKILL)
+    here.wait("steady", "restarted", lambda pod: status(pod)["restartCount"] == 1)
+    assert status(here.ready("steady"))["lastState"]["terminated"]["exitCode"] == 137
+    orphan = int(here.log("forgotten"))
+    here.tools.kubectl("delete", "pod", "forgotten", "--force", "--grace-period=0")
+    wait_for("it to end", lambda: not os.path.exists(f"/proc/{orphan}"), 30)
