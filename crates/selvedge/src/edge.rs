@@ -15,6 +15,7 @@ use ::edge::{
 };
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
+use processes::Images;
 use serde::{Deserialize, Serialize};
 use server::Server;
 use tokio::{sync::watch, task::JoinHandle};
@@ -24,6 +25,7 @@ use crate::{
     cli::say,
     config::{Config, Settings, StoreKind},
     deploy, fleet, inside, memory,
+    process::Process,
     stop::Stop,
 };
 
@@ -85,6 +87,9 @@ pub struct EdgeSettings {
     /// Which workload controllers run, as in *,-scheduler: all but the scheduler. Nothing runs with --runtime cluster.
     #[arg(long, env = "SELVEDGE_CONTROLLERS", value_delimiter = ',', allow_hyphen_values = true, value_name = "NAME")]
     controllers: Option<Vec<String>>,
+    /// With --runtime process: what is run for an image, as in --image nginx='/usr/sbin/nginx -g "daemon off;"'. Can be given several times.
+    #[arg(long = "image", value_name = "NAME=COMMAND")]
+    images: Vec<String>,
     #[command(flatten)]
     server: Settings,
 }
@@ -95,6 +100,8 @@ pub enum Runtime {
     /// Whoever uses the edge's own API: a kubelet, or nobody.
     #[default]
     Kubelet,
+    /// This program: containers are processes of this machine.
+    Process,
     /// A whole Kubernetes cluster: everything is applied to its API.
     Cluster,
 }
@@ -115,6 +122,9 @@ struct Own {
     #[serde(skip_serializing_if = "Option::is_none")]
     kubeconfig: Option<PathBuf>,
     controllers: Vec<String>,
+    /// Commands by image, as on the command line.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    images: BTreeMap<String, Vec<String>>,
 }
 
 impl Default for Own {
@@ -127,6 +137,7 @@ impl Default for Own {
             runtime: Runtime::default(),
             kubeconfig: None,
             controllers: vec!["*".into()],
+            images: BTreeMap::new(),
         }
     }
 }
@@ -164,7 +175,7 @@ impl EdgeConfig {
                 || format!("{} is not a valid configuration (`selvedge edge config` prints one)", path.display());
             let mut all: yaml_serde::Mapping = yaml_serde::from_str(&text).with_context(wrong)?;
             let mut mine = yaml_serde::Mapping::new();
-            for field in ["center", "token", "name", "labels", "runtime", "kubeconfig", "controllers"] {
+            for field in ["center", "token", "name", "labels", "runtime", "kubeconfig", "controllers", "images"] {
                 if let Some(value) = all.remove(field) {
                     mine.insert(field.into(), value);
                 }
@@ -192,6 +203,13 @@ impl EdgeConfig {
         if own.kubeconfig.is_some() && own.runtime != Runtime::Cluster {
             bail!("--kubeconfig names the cluster of --runtime cluster, which was not asked for");
         }
+        for image in &settings.images {
+            let (name, command) = Images::parse(image).map_err(anyhow::Error::msg)?;
+            own.images.insert(name, command);
+        }
+        if !own.images.is_empty() && own.runtime != Runtime::Process {
+            bail!("--image is for --runtime process, which was not asked for");
+        }
         let config = Config::resolve(server, config)?;
         if config.store != StoreKind::Sqlite {
             bail!("an edge keeps its data in a file of its own: --store {:?} is for centers", config.store);
@@ -211,6 +229,12 @@ impl EdgeConfig {
             Runtime::Cluster => BTreeSet::new(),
             _ => workloads::which(self.own.controllers.iter().map(String::as_str)).unwrap_or_default(),
         }
+    }
+
+    /// The node that is part of this program, if there is one.
+    fn process(&self) -> Option<Process> {
+        let images = Images::new(self.own.images.clone());
+        (self.own.runtime == Runtime::Process).then(|| Process { data_dir: self.server.data_dir.clone(), images })
     }
 
     fn ask(&self) -> Ask {
@@ -246,7 +270,8 @@ fn serve(config: &EdgeConfig) -> Result<()> {
         let (stop, stopped) = watch::channel(false);
         let controllers = workloads::run(inside::clients(&running.server), config.controllers(), stopped.clone());
         let controllers = tokio::spawn(controllers);
-        let mut linked = tokio::spawn(link(joined.ok_or(joining), agent, cluster, running.server.clone(), stopped));
+        let runs = Runs { cluster, process: config.process() };
+        let mut linked = tokio::spawn(link(joined.ok_or(joining), agent, runs, running.server.clone(), stopped));
         let told = tokio::select! {
             () = signals.told() => Ok(()),
             ended = &mut linked => ended.context("the link ended").and_then(|ended| ended),
@@ -282,11 +307,17 @@ async fn start(config: &Config, agent: &Arc<Agent>, cluster: Option<&Arc<Cluster
 
 type Joining = JoinHandle<Result<Arc<Member>, join::Error>>;
 
+/// What runs what the center sent.
+struct Runs {
+    cluster: Option<Arc<Cluster>>,
+    process: Option<Process>,
+}
+
 /// Keeps the link and its certificate until told to stop. An edge that cannot join is an error.
 async fn link(
     joined: Result<Arc<Member>, Joining>,
     agent: Arc<Agent>,
-    cluster: Option<Arc<Cluster>>,
+    runs: Runs,
     server: Arc<Server>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<()> {
@@ -299,8 +330,11 @@ async fn link(
     };
     let open = ::edge::tunnel::opener(&server);
     let applying = async {
-        if let Some(cluster) = cluster {
+        if let Some(cluster) = runs.cluster {
             cluster.run(server.clone(), member.edge(), stop.clone()).await;
+        }
+        if let Some(process) = runs.process {
+            process.run(member.edge().name, server.clone(), stop.clone()).await;
         }
     };
     let linked = agent.clone().run(server.clone(), member.clone(), open, stop.clone());

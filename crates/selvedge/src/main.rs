@@ -10,6 +10,7 @@ mod fleet;
 mod identity;
 mod inside;
 mod memory;
+mod process;
 mod secrets;
 mod stop;
 mod up;

@@ -208,6 +208,16 @@ impl Machine {
         self.wake
     }
 
+    /// Whether it knows what the runtime has of its pod: before that there is nothing to report.
+    pub fn is_informed(&self) -> bool {
+        self.has_seen_runtime
+    }
+
+    /// Whether nothing of the pod runs, nor will again.
+    pub fn is_over(&self) -> bool {
+        self.is_finished()
+    }
+
     pub fn pod(&self) -> &Arc<Pod> {
         &self.pod
     }

@@ -48,13 +48,17 @@ impl Machine {
                 (Role::Sidecar, Count::Stopped { .. }) | (Role::Ephemeral, _) => {}
             }
         }
-        // Who runs once the pod is to end is only not done yet.
         let is_over = self.is_finished();
         if failed_init > 0 && !self.is_initialized() {
             return "Failed";
         }
-        if is_over && stopped > 0 && running == 0 {
-            return if waiting == 0 && pending_init == 0 && stopped == succeeded { "Succeeded" } else { "Failed" };
+        // Also what never began is over then, as far as anybody who waits for it is concerned.
+        if is_over {
+            return if stopped > 0 && waiting == 0 && pending_init == 0 && stopped == succeeded {
+                "Succeeded"
+            } else {
+                "Failed"
+            };
         }
         if pending_init > 0 || waiting > 0 {
             return "Pending";

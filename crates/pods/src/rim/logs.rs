@@ -26,9 +26,13 @@ pub fn dir(data: &Path, pod: &Pod) -> PathBuf {
 /// A run that is forgotten has no log any more.
 pub fn forget(log: &Path) {
     let _ = fs::remove_file(log);
-    let mut rotated = log.as_os_str().to_owned();
-    rotated.push(".1");
-    let _ = fs::remove_file(PathBuf::from(rotated));
+    for number in 1..10 {
+        let mut rotated = log.as_os_str().to_owned();
+        rotated.push(format!(".{number}"));
+        if fs::remove_file(PathBuf::from(rotated)).is_err() {
+            break;
+        }
+    }
 }
 
 /// Removes the logs of pods that are long gone.

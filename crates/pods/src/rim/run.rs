@@ -235,7 +235,7 @@ impl Runner {
 
     async fn check(&mut self, pod: &Pod) -> Result<(), Refusal> {
         let others: Vec<&BTreeMap<String, i64>> =
-            self.entries.values().filter(|entry| is_active(&entry.pod)).map(|entry| &entry.requests).collect();
+            self.entries.values().filter(|entry| !has_ended(&entry.pod)).map(|entry| &entry.requests).collect();
         let room = self.room.borrow().clone();
         let refused = match admit::admit(pod, &others, &room) {
             Err(refusal) if refusal.reason == "NodeAffinity" => refusal,
@@ -313,9 +313,13 @@ impl Runner {
     }
 }
 
-/// Whether a pod has a claim on the node.
+fn has_ended(pod: &Pod) -> bool {
+    spec::is_terminal(spec::phase(pod))
+}
+
+/// Whether a pod is to be run.
 fn is_active(pod: &Pod) -> bool {
-    !spec::is_terminal(spec::phase(pod)) && pod.metadata.deletion_timestamp.is_none()
+    !has_ended(pod) && pod.metadata.deletion_timestamp.is_none()
 }
 
 /// Events have reasons that are known at compile time.

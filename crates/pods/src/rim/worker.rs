@@ -99,12 +99,16 @@ impl Worker {
     /// Until nothing of the pod is left.
     pub async fn run(mut self) {
         let mut changes = self.shared.sources.changes();
+        self.take_news();
         loop {
             let now = self.shared.clock.now();
             for action in self.machine.plan(now) {
                 self.act(action);
             }
             self.refresh(now.mono);
+            if self.machine.is_over() {
+                self.used.clear();
+            }
             self.report();
             self.publish();
             if self.has_ended {
@@ -324,6 +328,8 @@ impl Worker {
     fn start(&mut self, id: ContainerId) {
         let shared = self.shared.clone();
         let pod = self.machine.pod().clone();
+        // An ephemeral container may refer to more than the pod did at first.
+        shared.sources.follow(spec::namespace(&pod), referred::of(&pod), &mut self.used);
         let start = Start {
             data: shared.options.data_dir.clone(),
             pod: pod.clone(),
@@ -353,6 +359,9 @@ impl Worker {
     /// Writes the status if it is different, and takes the object away once its last status is written. One at a time.
     fn report(&mut self) {
         let now = self.shared.clock.now();
+        if !self.machine.is_informed() {
+            return;
+        }
         let status = self.machine.status(now);
         if self.is_reporting || now.mono < self.not_before || self.has_ended {
             return;
