@@ -18,6 +18,8 @@ WORKSPACE = "edge.selvedge.dev/workspace"
 LINK = "edge.selvedge.dev/link"
 PROJECTED = "edge.kcp.io/projected"
 CONFIRM = "edge.selvedge.dev/confirm-deletion"
+# An edge of which a test plays the workloads itself.
+BARE = ("--runtime", "kubelet", "--controllers=")
 
 
 def selvedge(*args, code=0, timeout=60, env=None):
@@ -50,6 +52,9 @@ class Edge(Center):
     def __init__(self, center, data_dir, name="florin", workspace=None, env=None, args=(), through=None, listen="127.0.0.1"):
         super().__init__(data_dir, env=env, listen=listen)
         self.center, self.name, self.through = center, name, through
+        # Nothing runs there unless a test says what shall.
+        if "--runtime" not in args:
+            args = (*BARE, *args)
         self.workspace = workspace
         self.base = [binary(), "edge", "--data-dir", str(self.data_dir), *map(str, args)]
         self.joined = False

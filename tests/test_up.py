@@ -125,11 +125,11 @@ def test_does_what_it_says(fleet, tmp_path):
     out = shell(commands(fleet.said), tmp_path / "home")
     assert "offer" in out and "The link of florin is cut" in out and "florin is connected again" in out
     assert re.search(r"^florin +connected .* \d+ objects$", out, re.M), out
-    assert set(fleet.children()) == {"center", "florin", "guilder"}
+    assert set(fleet.children()) == {"center", "florin", "guilder", "cloud"}
 
 
 def test_the_fleet_at_a_glance(fleet):
-    wait_for("both in sync", lambda: status(fleet).count("in sync") == 2, 30, every=0.2)
+    wait_for("all in sync", lambda: status(fleet).count("in sync") == 3, 30, every=0.2)
     selvedge("link", "cut", "florin", "--kubeconfig", fleet.data / "center/admin.kubeconfig")
     assert told(fleet)["state"] == "cut" and told(fleet, "root:imw-1:guilder")["state"] == "connected"
     shop = Tools(Center(fleet.data / "center"), fleet.data / "home")

@@ -82,6 +82,8 @@ pub fn may_belong(key: &ObjectKey<'_>) -> bool {
         && !OWN_COLLECTIONS.contains(&key.collection)
         // No kind is called that; it is how servers name what they keep beside the objects.
         && !key.collection.contains("/_")
+        // How the center's store names kinds of an export; on the link they have plain names.
+        && !key.collection.contains(':')
 }
 
 /// The object as an edge shall hold it, as canonical JSON: equal objects have equal bytes. `None` if it is not for edges.

@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Args)]
 pub struct Up {
-    /// An edge to run, and its address if it shall be a certain one: `florin`, `florin=127.0.0.1:7443`. [default: florin, guilder]
+    /// An edge to run, and its address if it shall be a certain one: `florin`, `florin=127.0.0.1:7443`. [default: florin, guilder, cloud]
     #[arg(long = "edge", value_name = "NAME[=ADDRESS]")]
     edges: Vec<String>,
     /// Only the center.
@@ -37,8 +37,10 @@ pub struct Up {
     center: Settings,
 }
 
+/// The cloud is just another edge, with more room.
+const CLOUD: &str = "cloud";
 /// Who is there when nobody says otherwise.
-const EDGES: &[&str] = &["florin", "guilder"];
+const EDGES: &[&str] = &["florin", "guilder", CLOUD];
 
 /// What runs where. Everything is below one directory.
 struct Plan {

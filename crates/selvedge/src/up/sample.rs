@@ -12,6 +12,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
+use super::CLOUD;
 use crate::{
     center,
     ws::remote::{Answer, Remote},
@@ -78,7 +79,7 @@ async fn ready(remote: &Remote, workspace: &str) -> Result<()> {
     Ok(())
 }
 
-/// The edges of the first example; another one is a plain place of production.
+/// The edges of the first example; another one is a plain place of production, but for the cloud.
 fn inventory(edges: &[&str]) -> Result<Vec<Value>> {
     let mut all = objects(EDGES)?;
     let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -87,8 +88,9 @@ fn inventory(edges: &[&str]) -> Result<Vec<Value>> {
         if !all.iter().any(|object| name(object) == *edge) {
             all.push(json!({"apiVersion": "workload.kcp.io/v1alpha1", "kind": "SyncTarget",
                 "metadata": {"name": edge, "labels": {"id": edge}}}));
+            let env = if *edge == CLOUD { CLOUD } else { "prod" };
             all.push(json!({"apiVersion": "scheduling.kcp.io/v1alpha1", "kind": "Location",
-                "metadata": {"name": edge, "labels": {"env": "prod"}, "annotations": {"loc-name": edge}},
+                "metadata": {"name": edge, "labels": {"env": env}, "annotations": {"loc-name": edge}},
                 "spec": {"instanceSelector": {"matchLabels": {"id": edge}}}}));
         }
     }
