@@ -56,6 +56,7 @@ bench: tools ## measure, print the table, write docs/benchmarks.md and its plots
 	$(CARGO) build --release --bin selvedge --bin kbench
 	$(PYTHON) benches/run --selvedge $(RELEASE_BIN) --kbench $(CARGO_TARGET_DIR)/release/kbench
 	$(PYTHON) benches/placing --selvedge $(RELEASE_BIN) --kbench $(CARGO_TARGET_DIR)/release/kbench
+	$(PYTHON) benches/pods --selvedge $(RELEASE_BIN)
 
 layout: tools ## find out which functions a server runs, for the linker to put side by side (needs valgrind)
 	$(CARGO) build --release --bin selvedge --bin kbench

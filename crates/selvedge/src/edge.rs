@@ -283,6 +283,10 @@ fn serve(config: &EdgeConfig) -> Result<()> {
         }
         let _ = controllers.await;
         running.stop().await;
+        // Containers outlive their agent, but not `selvedge up`: who tries things wants nothing left behind.
+        if Stop::is_held() {
+            let _ = processes::end_all(&config.server.data_dir).await;
+        }
         told
     })
 }

@@ -22,8 +22,13 @@ pub struct Stop {
 }
 
 impl Stop {
+    /// Whether `selvedge up` started us.
+    pub fn is_held() -> bool {
+        std::env::var_os(HELD).is_some()
+    }
+
     pub fn listen() -> Result<Self> {
-        let let_go = std::env::var_os(HELD).is_some().then(|| {
+        let let_go = Self::is_held().then(|| {
             let (tell, told) = oneshot::channel();
             std::thread::spawn(move || {
                 let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
