@@ -17,21 +17,30 @@ class Nodes:
     """All nodes of an edge, as far as their Pods notice."""
 
     def __init__(self, edge):
-        self.edge, self.over = edge, False
+        self.edge, self.over, self.names, self.told = edge, False, [], 0.0
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
+
+    def alive(self, name):
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        return {"type": "Ready", "status": "True", "reason": "Played", "lastHeartbeatTime": now, "lastTransitionTime": "2026-01-01T00:00:00Z"}
 
     def add(self, name, cpu="4", **labels):
         self.edge.api("POST", "/api/v1/nodes", {
             "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}}}, expect=(201, 409))
         self.edge.api("PATCH", f"/api/v1/nodes/{name}/status", {"status": {
             "allocatable": {"cpu": cpu, "memory": "4Gi", "pods": "50"}, "capacity": {"cpu": cpu, "memory": "4Gi", "pods": "50"},
-            "conditions": [{"type": "Ready", "status": "True", "reason": "Played", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}},
-            content_type=MERGE)
+            "conditions": [self.alive(name)]}}, content_type=MERGE)
+        wait_for(f"{name} to be let in", lambda: not self.edge.api("GET", f"/api/v1/nodes/{name}")["spec"].get("taints"))
+        self.names.append(name)
 
     def _run(self):
         while not self.over:
             try:
+                if time.monotonic() - self.told > 10:
+                    for name in self.names:
+                        self.edge.request("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"conditions": [self.alive(name)]}}, content_type=STRATEGIC)
+                    self.told = time.monotonic()
                 for pod in self.edge.api("GET", "/api/v1/pods")["items"]:
                     self._look(pod)
             except (AssertionError, OSError, ValueError, AttributeError):

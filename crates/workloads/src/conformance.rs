@@ -19,6 +19,7 @@ fn cases() -> Vec<Case> {
         crate::daemonset::CASES,
         crate::disruption::CASES,
         crate::scheduler::CASES,
+        crate::nodes::CASES,
     ]
     .concat()
 }

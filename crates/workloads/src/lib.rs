@@ -16,6 +16,7 @@ mod endpoints;
 mod events;
 mod hash;
 mod job;
+mod nodes;
 mod note;
 mod owner;
 mod pod;
@@ -77,6 +78,7 @@ pub async fn run(clients: Clients, which: BTreeSet<Controller>, mut stop: watch:
             Controller::ReplicaSet => tasks.spawn(replicaset::controller(&mut setting)),
             Controller::DaemonSet => tasks.spawn(daemonset::controller(&mut setting)),
             Controller::Disruption => tasks.spawn(disruption::controller(&mut setting)),
+            Controller::NodeLifecycle => tasks.spawn(nodes::controller(&mut setting)),
             Controller::Scheduler => tasks.spawn(scheduler::controller(&mut setting)),
             Controller::StatefulSet => tasks.spawn(statefulset::controller(&mut setting)),
             Controller::Job => tasks.spawn(job::controller(&mut setting)),

@@ -13,11 +13,12 @@ pub enum Controller {
     CronJob,
     EndpointSlice,
     Disruption,
+    NodeLifecycle,
     Scheduler,
 }
 
 impl Controller {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Deployment,
         Self::ReplicaSet,
         Self::StatefulSet,
@@ -26,6 +27,7 @@ impl Controller {
         Self::CronJob,
         Self::EndpointSlice,
         Self::Disruption,
+        Self::NodeLifecycle,
         Self::Scheduler,
     ];
 
@@ -40,6 +42,7 @@ impl Controller {
             Self::CronJob => "cronjob",
             Self::EndpointSlice => "endpointslice",
             Self::Disruption => "disruption",
+            Self::NodeLifecycle => "node-lifecycle",
             Self::Scheduler => "scheduler",
         }
     }

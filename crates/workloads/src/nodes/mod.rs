@@ -1,0 +1,213 @@
+//! The life of nodes: one that falls silent is unreachable, one that is not well takes nobody, and who does not tolerate that goes.
+
+mod decide;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{
+        coordination::v1::Lease,
+        core::v1::{Node, Pod},
+    },
+    apimachinery::pkg::apis::meta::v1::{MicroTime, Time},
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
+};
+use serde_json::json;
+#[cfg(test)]
+pub use tests::CASES;
+use tokio::time::Instant;
+
+use crate::{
+    Setting,
+    cache::{Cache, Key},
+    events::{Recorder, Weight},
+    pod,
+    queue::Queue,
+    worker::{Error, Reconciler, code, work},
+};
+
+const LEASES: &str = "kube-node-lease";
+
+pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
+    let (client, recorder) = setting.actor("node-controller", "node-controller");
+    let (nodes, pods) = (setting.caches.of::<Node>(), setting.caches.of::<Pod>());
+    let leases = setting.caches.of::<Lease>();
+    let queue = Arc::new(Queue::default());
+    // Whether anybody is evicted depends on all of them.
+    let (to, of) = (queue.clone(), nodes.clone());
+    nodes.listen(move |change| {
+        let ready = |node: &Option<Arc<Node>>| node.as_ref().is_some_and(|node| decide::ready(node) == "True");
+        if ready(&change.old) == ready(&change.new) {
+            change.states().take(1).for_each(|node| to.add(Key::of(&**node)));
+        } else {
+            of.all().iter().for_each(|node| to.add(Key::of(&**node)));
+        }
+    });
+    let to = queue.clone();
+    leases.listen(move |change| {
+        if let Some(lease) = change.new.as_ref().filter(|lease| lease.metadata.namespace.as_deref() == Some(LEASES)) {
+            to.add(Key::new("", lease.metadata.name.as_deref().unwrap_or_default()));
+        }
+    });
+    // A Pod that comes to a node which is not well.
+    let (to, of) = (queue.clone(), nodes.clone());
+    pods.listen(move |change| {
+        let node = |pod: &Option<Arc<Pod>>| pod.as_ref().and_then(|pod| pod::node(pod).map(str::to_owned));
+        if let Some(name) = node(&change.new).filter(|name| node(&change.old).as_ref() != Some(name))
+            && of.get(&Key::new("", &name)).is_some_and(|node| decide::ready(&node) != "True")
+        {
+            to.add(Key::new("", &name));
+        }
+    });
+    let reconciler = Nodes {
+        client,
+        recorder,
+        nodes: nodes.clone(),
+        pods: pods.clone(),
+        leases: leases.clone(),
+        heard: Mutex::default(),
+    };
+    let stop = setting.stop.clone();
+    Box::pin(async move {
+        nodes.ready().await;
+        pods.ready().await;
+        leases.ready().await;
+        work("node-lifecycle", queue, reconciler, stop).await;
+    })
+}
+
+/// What a node said last, and when that was heard here: clocks of nodes may be wrong.
+type Heard = HashMap<String, ((Option<MicroTime>, Option<Time>), Instant)>;
+
+struct Nodes {
+    client: Client,
+    recorder: Recorder,
+    nodes: Arc<Cache<Node>>,
+    pods: Arc<Cache<Pod>>,
+    leases: Arc<Cache<Lease>>,
+    heard: Mutex<Heard>,
+}
+
+impl Reconciler for Nodes {
+    async fn reconcile(&self, key: &Key) -> Result<Option<Duration>, Error> {
+        let Some(node) = self.nodes.get(key) else {
+            self.heard.lock().unwrap_or_else(PoisonError::into_inner).remove(&key.name);
+            return Ok(None);
+        };
+        let api: Api<Node> = Api::all(self.client.clone());
+        let now = Timestamp::now();
+        let left = decide::PATIENCE.saturating_sub(self.silent_for(&node));
+        if left.is_zero()
+            && let Some(conditions) = decide::silent(&node, now)
+        {
+            let change = json!({"metadata": {"uid": node.metadata.uid}, "status": {"conditions": conditions}});
+            api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(change)).await?;
+            self.recorder.tell(
+                &*node,
+                Weight::Normal,
+                "NodeNotReady",
+                format!("Node {} status is now: NodeNotReady", key.name),
+            );
+            self.mark_pods(&key.name).await?;
+            return Ok(None);
+        }
+        let evicts = self.nodes.all().iter().any(|node| decide::ready(node) == "True");
+        if let Some(taints) = decide::taints(&node, evicts, now) {
+            // With the revision that was read: the whole list is written, and others write taints, too.
+            let change =
+                json!({"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": taints}});
+            api.patch(&key.name, &PatchParams::default(), &Patch::Merge(change)).await?;
+            return Ok((!left.is_zero()).then_some(left));
+        }
+        let evicted = self.evict(&node, now).await?;
+        Ok([(!left.is_zero()).then_some(left), evicted].into_iter().flatten().min())
+    }
+}
+
+impl Nodes {
+    fn silent_for(&self, node: &Node) -> Duration {
+        let name = node.metadata.name.clone().unwrap_or_default();
+        let lease = self.leases.get(&Key::new(LEASES, &name)).and_then(|lease| lease.spec.as_ref()?.renew_time.clone());
+        let posted = node.status.as_ref().and_then(|status| {
+            let ready = status.conditions.as_ref()?.iter().find(|condition| condition.type_ == "Ready")?;
+            ready.last_heartbeat_time.clone()
+        });
+        let said = (lease, posted);
+        let now = Instant::now();
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let (last, at) = heard.entry(name).or_insert_with(|| (said.clone(), now));
+        if *last != said {
+            (*last, *at) = (said, now);
+        }
+        now.duration_since(*at)
+    }
+
+    fn pods_on(&self, node: &str) -> Vec<Arc<Pod>> {
+        let mut pods = self.pods.all();
+        pods.retain(|pod| pod::node(pod) == Some(node));
+        pods
+    }
+
+    /// Nobody knows whether they still answer.
+    async fn mark_pods(&self, node: &str) -> Result<(), Error> {
+        for pod in self.pods_on(node).iter().filter(|pod| pod::is_ready(pod)) {
+            let key = Key::of(&**pod);
+            let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+            let condition = json!({"type": "Ready", "status": "False", "lastTransitionTime": Time(Timestamp::now())});
+            let change = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
+            match api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(change)).await {
+                Err(error) if !matches!(code(&error), 404 | 409) => return Err(error.into()),
+                _ => self.recorder.tell(&**pod, Weight::Warning, "NodeNotReady", "Node is not ready"),
+            }
+        }
+        Ok(())
+    }
+
+    async fn evict(&self, node: &Node, now: Timestamp) -> Result<Option<Duration>, Error> {
+        let taints = crate::scheduler::fit::taints(node);
+        if !taints.iter().any(|taint| taint.effect == "NoExecute") {
+            return Ok(None);
+        }
+        let mut again: Option<Duration> = None;
+        for pod in self.pods_on(node.metadata.name.as_deref().unwrap_or_default()) {
+            let Some(left) = decide::goes_in(&pod, taints, now).filter(|_| !pod::is_deleting(&pod)) else { continue };
+            if !left.is_zero() {
+                again = Some(again.map_or(left, |again| again.min(left)));
+                continue;
+            }
+            let key = Key::of(&*pod);
+            let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+            let condition = json!({
+                "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
+                "message": "Taint manager: deleting due to NoExecute taint", "lastTransitionTime": Time(now),
+            });
+            let change = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
+            let preconditions = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
+            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+            let marked = api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(change)).await;
+            let deleted = match marked {
+                Ok(_) => api.delete(&key.name, &params).await.map(|_| ()),
+                Err(error) => Err(error),
+            };
+            match deleted {
+                Err(error) if !matches!(code(&error), 404 | 409) => return Err(error.into()),
+                _ => {
+                    let message = format!("Marking for deletion Pod {key}");
+                    self.recorder.tell(&*pod, Weight::Normal, "TaintManagerEviction", message);
+                }
+            }
+        }
+        Ok(again)
+    }
+}
