@@ -16,12 +16,15 @@ use std::{
 
 use futures::StreamExt;
 use k8s_openapi::api::{
-    core::v1::{Pod, Service},
+    core::v1::{ObjectReference, Pod, Service},
     discovery::v1::EndpointSlice,
 };
 use kube::{
     Api, Client, Resource,
-    runtime::watcher::{self, Event, watcher},
+    runtime::{
+        events::{self, EventType, Recorder, Reporter},
+        watcher::{self, Event, watcher},
+    },
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
@@ -30,8 +33,8 @@ pub use network::Network;
 
 use crate::{
     dns::Resolver,
-    proxy::Proxy,
-    table::{Address, Known, Name, Slice, host_ports},
+    proxy::{Proxy, Shut},
+    table::{Address, Known, Name, Owner, Slice, host_ports},
 };
 
 /// Changes come in bursts: a table is made once for those of so long.
@@ -42,8 +45,10 @@ const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 pub struct Options {
-    /// Reads Services, EndpointSlices and Pods, as `system:kube-proxy` may.
+    /// As `system:kube-proxy`: reads Services and EndpointSlices, and tells events.
     pub client: Client,
+    /// As the node: reads its Pods.
+    pub node_client: Client,
     pub network: Network,
     /// Whose Pods' host ports are opened.
     pub node_name: String,
@@ -112,7 +117,7 @@ impl Services {
             // Most have none, and need not be remembered.
             (!ports.is_empty()).then_some((name, ports))
         };
-        let pods = follow(Api::<Pod>::all(client.clone()), mine, &shared, ports, |known| &mut known.pods);
+        let pods = follow(Api::<Pod>::all(options.node_client.clone()), mine, &shared, ports, |known| &mut known.pods);
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => {}
             _ = async { tokio::join!(services, slices, pods, resolver.serve(), keep_doors(&shared, &options)) } => {}
@@ -127,10 +132,13 @@ async fn keep_doors(shared: &Shared, options: &Options) {
     let mask = u32::MAX << (32 - u32::from(bits));
     let is_ours = |ip: IpAddr| matches!(ip, IpAddr::V4(ip) if u32::from(ip) & mask == u32::from(base));
     let mut proxy = Proxy::default();
+    let reporter = Reporter { controller: "selvedge-services".into(), instance: Some(options.node_name.clone()) };
+    let recorder = Recorder::new(options.client.clone(), reporter);
     loop {
         let table = shared.read(|known| known.table(&node, is_ours));
         for shut in proxy.set(table).await {
-            tracing::warn!(of = shut.of, at = %shut.door.at, protocol = shut.door.protocol.name(), "{}", shut.why);
+            tracing::warn!(of = %shut.of, protocol = shut.door.protocol.name(), "{}", shut.why);
+            tell(&recorder, &shut).await;
         }
         let changed = shared.changed.notified();
         match proxy.has_trouble() {
@@ -138,6 +146,28 @@ async fn keep_doors(shared: &Shared, options: &Options) {
             false => changed.await,
         }
         tokio::time::sleep(TOGETHER).await;
+    }
+}
+
+/// People look at the Service, not into the log.
+async fn tell(recorder: &Recorder, shut: &Shut) {
+    let event = events::Event {
+        type_: EventType::Warning,
+        reason: "FailedToListen".into(),
+        note: Some(shut.why.clone()),
+        action: "Listen".into(),
+        secondary: None,
+    };
+    let Owner { kind, namespace, name } = &shut.of;
+    let about = ObjectReference {
+        api_version: Some("v1".into()),
+        kind: Some((*kind).into()),
+        namespace: Some(namespace.clone()),
+        name: Some(name.clone()),
+        ..ObjectReference::default()
+    };
+    if let Err(error) = recorder.publish(&event, &about).await {
+        tracing::debug!(%error, "an event was not written");
     }
 }
 

@@ -41,11 +41,24 @@ pub struct Door {
     pub at: SocketAddr,
 }
 
+/// Whose a door is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    pub kind: &'static str,
+    pub namespace: String,
+    pub name: String,
+}
+
+impl std::fmt::Display for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
 /// Where those who come are led to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Behind {
-    /// Whose it is, for messages.
-    pub of: String,
+    pub of: Owner,
     pub endpoints: Vec<SocketAddr>,
     /// A client that comes again within this time is led to the same one.
     pub affinity: Option<Duration>,
@@ -192,7 +205,8 @@ impl Known {
         }
         endpoints.sort_unstable();
         endpoints.dedup();
-        Behind { of: format!("Service {}/{}", service.0, service.1), endpoints, affinity: address.affinity }
+        let of = Owner { kind: "Service", namespace: service.0.clone(), name: service.1.clone() };
+        Behind { of, endpoints, affinity: address.affinity }
     }
 
     /// Doors with nobody behind them are left out: whoever comes is refused at once, and need not wait.
@@ -216,9 +230,10 @@ impl Known {
             for (on, protocol, port, to) in ports {
                 let all = on.map_or_else(|| node.to_vec(), |on| vec![on]);
                 for at in all.into_iter().map(|ip| SocketAddr::new(ip, *port)) {
-                    let behind = table
-                        .entry(Door { protocol: *protocol, at })
-                        .or_insert_with(|| Behind { of: format!("Pod {namespace}/{name}"), ..Behind::default() });
+                    let behind = table.entry(Door { protocol: *protocol, at }).or_insert_with(|| Behind {
+                        of: Owner { kind: "Pod", namespace: namespace.clone(), name: name.clone() },
+                        ..Behind::default()
+                    });
                     behind.endpoints.push(*to);
                 }
             }

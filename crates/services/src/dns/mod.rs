@@ -18,8 +18,8 @@ use tokio::{
 
 use crate::Shared;
 
-/// Where a resolver listens if it may not have its usual port.
-const OTHER_PORT: u16 = 5353;
+/// The usual port, and those instead of it: it may need a right that is not there, and others may listen everywhere.
+const PORTS: [u16; 3] = [53, 5353, 1053];
 const PATIENCE: Duration = Duration::from_secs(2);
 /// So many questions wait for others' answers at the same time; more are not answered.
 const TOGETHER: usize = 256;
@@ -35,14 +35,15 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// On port 53, or on another if that is not allowed.
+    /// On the first port that is allowed and free.
     pub async fn listen(ip: Ipv4Addr, known: Shared) -> io::Result<Self> {
-        let (udp, tcp) = match bind(ip, 53).await {
-            Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::AddrInUse) => {
-                bind(ip, OTHER_PORT).await?
+        let mut bound = bind(ip, PORTS[0]).await;
+        for port in &PORTS[1..] {
+            if bound.is_err() {
+                bound = bind(ip, *port).await;
             }
-            bound => bound?,
-        };
+        }
+        let (udp, tcp) = bound?;
         let at = udp.local_addr()?;
         let text = tokio::fs::read_to_string("/etc/resolv.conf").await.unwrap_or_default();
         let others = Arc::new(resolvers(&text, at.ip()));

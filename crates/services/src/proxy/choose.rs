@@ -80,7 +80,7 @@ mod tests {
 
     fn behind(count: u16, affinity: Option<u64>) -> Behind {
         let endpoints = (1..=count).map(|n| SocketAddr::new([127, 9, 0, 1].into(), n)).collect();
-        Behind { of: String::new(), endpoints, affinity: affinity.map(Duration::from_secs) }
+        Behind { of: Default::default(), endpoints, affinity: affinity.map(Duration::from_secs) }
     }
 
     fn client(n: u8) -> IpAddr {

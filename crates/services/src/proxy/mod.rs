@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use self::{choose::Chooser, tcp::Shared};
-use crate::table::{Behind, Door, Protocol, Table};
+use crate::table::{Behind, Door, Owner, Protocol, Table};
 
 struct Open {
     chooser: Shared,
@@ -35,7 +35,7 @@ pub struct Proxy {
 /// A door that cannot be opened.
 pub struct Shut {
     pub door: Door,
-    pub of: String,
+    pub of: Owner,
     pub why: String,
 }
 
@@ -109,5 +109,97 @@ fn why(at: SocketAddr, error: &io::Error) -> String {
         ),
         io::ErrorKind::AddrInUse => format!("cannot listen on {at}: another program does already"),
         _ => format!("cannot listen on {at}: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpStream,
+    };
+
+    use super::*;
+
+    /// Says its letter to whoever comes, over both protocols.
+    async fn somebody(letter: u8) -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let socket = UdpSocket::bind(at).await.unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.write_all(&[letter]).await;
+            }
+        });
+        tokio::spawn(async move {
+            let mut buffer = [0; 64];
+            while let Ok((_, from)) = socket.recv_from(&mut buffer).await {
+                let _ = socket.send_to(&[letter], from).await;
+            }
+        });
+        at
+    }
+
+    async fn free() -> SocketAddr {
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap()
+    }
+
+    async fn come(at: SocketAddr) -> Option<u8> {
+        TcpStream::connect(at).await.ok()?.read_u8().await.ok()
+    }
+
+    fn table(protocol: Protocol, at: SocketAddr, endpoints: &[SocketAddr]) -> Table {
+        [(Door { protocol, at }, Behind { endpoints: endpoints.to_vec(), ..Behind::default() })].into()
+    }
+
+    #[tokio::test]
+    async fn connections_are_led_to_whoever_is_there() {
+        let (a, b, nobody, at) = (somebody(b'a').await, somebody(b'b').await, free().await, free().await);
+        let mut proxy = Proxy::default();
+        assert!(proxy.set(table(Protocol::Tcp, at, &[a, nobody, b])).await.is_empty());
+        let seen = [come(at).await, come(at).await, come(at).await, come(at).await];
+        assert!(seen.iter().all(Option::is_some), "who does not answer is passed over: {seen:?}");
+        assert!(seen.contains(&Some(b'a')) && seen.contains(&Some(b'b')), "{seen:?}");
+        proxy.set(table(Protocol::Tcp, at, &[b])).await;
+        assert_eq!([come(at).await, come(at).await], [Some(b'b'); 2]);
+        proxy.set(Table::new()).await;
+        // The listener goes when its task is next run.
+        for _ in 0..100 {
+            if come(at).await.is_none() {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("the door is still open");
+    }
+
+    #[tokio::test]
+    async fn datagrams_and_their_answers() {
+        let (a, at) = (somebody(b'a').await, free().await);
+        let mut proxy = Proxy::default();
+        proxy.set(table(Protocol::Udp, at, &[a])).await;
+        let client = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        client.connect(at).await.unwrap();
+        let mut buffer = [0; 64];
+        for _ in 0..3 {
+            client.send(b"?").await.unwrap();
+            assert_eq!((client.recv(&mut buffer).await.unwrap(), buffer[0]), (1, b'a'));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_door_that_is_taken_is_said_once_and_tried_again() {
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let (a, at) = (somebody(b'a').await, taken.local_addr().unwrap());
+        let mut proxy = Proxy::default();
+        let told = proxy.set(table(Protocol::Tcp, at, &[a])).await;
+        assert!(told.len() == 1 && told[0].why.contains("another program"), "{}", told[0].why);
+        assert!(proxy.set(table(Protocol::Tcp, at, &[a])).await.is_empty() && proxy.has_trouble());
+        drop(taken);
+        proxy.set(table(Protocol::Tcp, at, &[a])).await;
+        assert!(!proxy.has_trouble());
+        assert_eq!(come(at).await, Some(b'a'));
     }
 }
