@@ -1,12 +1,10 @@
 """Services of an edge without root or a network: addresses on the loopback, a proxy and a resolver in the agent. And the controllers behind
 them, through kubectl's API, with Pods that really run."""
-import json
+import os
 import socket
 import struct
 import subprocess
 import time
-import urllib.error
-import urllib.request
 
 import pytest
 from center import Center, wait_for
@@ -39,7 +37,7 @@ def edge(center, tmp_path_factory):
 
 def nodes_ready(edge):
     nodes = edge.api("GET", "/api/v1/nodes")["items"]
-    return bool(nodes) and all(any(c["type"] == "Ready" and c["status"] == "True" for c in n["status"]["conditions"]) for n in nodes)
+    return bool(nodes) and not any(n["spec"].get("taints") for n in nodes) and all(any(c["type"] == "Ready" and c["status"] == "True" for c in n["status"]["conditions"]) for n in nodes)
 
 
 def network(edge):
@@ -50,7 +48,7 @@ def network(edge):
 
 
 def may_use_port(port):
-    return int(open("/proc/sys/net/ipv4/ip_unprivileged_port_start").read()) <= port or __import__("os").geteuid() == 0
+    return int(open("/proc/sys/net/ipv4/ip_unprivileged_port_start").read()) <= port or os.geteuid() == 0
 
 
 def deployment(name, image=ECHO, replicas=1, port=8080, **container):
@@ -279,23 +277,42 @@ def test_the_api_is_a_service_too(edge):
     assert "gitVersion" in done.stdout, done
 
 
+def job(name, script, **spec):
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"restartPolicy": "Never", "containers": [
+        {"name": "c", "image": ECHO, "command": ["sh", "-c", script]}]}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {**spec, "template": template}}
+
+
 def test_jobs_and_cron_jobs_run(edge):
-    template = {"metadata": {"labels": {"app": "job"}}, "spec": {"restartPolicy": "Never", "containers": [
-        {"name": "c", "image": WEB, "args": ["--no-such-option"]}]}}
-    failing = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "fails"}, "spec": {"backoffLimit": 0, "template": template}}
+    indexed = job("counts", 'test "$JOB_COMPLETION_INDEX" -lt 3', completions=3, parallelism=2, completionMode="Indexed")
     cron = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "often"}, "spec": {
-        "schedule": "@every 1s", "concurrencyPolicy": "Forbid", "jobTemplate": {"spec": {"suspend": True, "template": template}}}}
-    make(edge, failing, cron)
-    job = "/apis/batch/v1/namespaces/default/jobs/fails"
-    conditions = wait_for("the Job to fail", lambda: [c for c in edge.api("GET", job).get("status", {}).get("conditions", [])
-                                                        if c["type"] == "Failed"], 60)
-    assert conditions[0]["reason"] == "BackoffLimitExceeded"
-    assert edge.api("GET", job)["status"]["failed"] == 1
-    active = wait_for("a Job of the CronJob", lambda: edge.api("GET", "/apis/batch/v1/namespaces/default/cronjobs/often")
-                      .get("status", {}).get("active"), 30)
-    assert active[0]["name"].startswith("often-")
-    owner = edge.api("GET", f"/apis/batch/v1/namespaces/default/jobs/{active[0]['name']}")["metadata"]["ownerReferences"][0]
+        "schedule": "@every 1s", "concurrencyPolicy": "Forbid", "jobTemplate": {"spec": job("j", "sleep 600")["spec"]}}}
+    make(edge, indexed, job("fails", "exit 3", backoffLimit=0), job("goes", "true", ttlSecondsAfterFinished=0), cron)
+    at = "/apis/batch/v1/namespaces/default/jobs"
+
+    def ended(name, how):
+        conditions = edge.api("GET", f"{at}/{name}").get("status", {}).get("conditions", [])
+        return next((c["reason"] for c in conditions if c["type"] == how and c["status"] == "True"), None)
+
+    assert wait_for("the failure", lambda: ended("fails", "Failed"), 60) == "BackoffLimitExceeded"
+    assert edge.api("GET", f"{at}/fails")["status"]["failed"] == 1
+    assert wait_for("the end", lambda: ended("counts", "Complete"), 60) == "CompletionsReached"
+    status = edge.api("GET", f"{at}/counts")["status"]
+    assert (status["succeeded"], status["completedIndexes"]) == (3, "0-2") and "completionTime" in status
+    # What is counted is let go of.
+    pods = edge.api("GET", f"{NS}/pods?labelSelector=app%3Dcounts")["items"]
+    assert len(pods) == 3 and not any(pod["metadata"].get("finalizers") for pod in pods)
+    wait_for("a finished Job to be deleted", lambda: edge.request("GET", f"{at}/goes")[0] == 404, 60)
+    wait_for("its Pod to go with it", lambda: not edge.api("GET", f"{NS}/pods?labelSelector=app%3Dgoes")["items"], 30)
+    often = "/apis/batch/v1/namespaces/default/cronjobs/often"
+    active = wait_for("a Job of the CronJob", lambda: edge.api("GET", often).get("status", {}).get("active"), 30)
+    owner = edge.api("GET", f"{at}/{active[0]['name']}")["metadata"]["ownerReferences"][0]
     assert (owner["kind"], owner["controller"]) == ("CronJob", True)
+    # The one that runs keeps others from starting.
+    time.sleep(2)
+    mine = [j for j in edge.api("GET", at)["items"] if j["metadata"]["name"].startswith("often-")]
+    assert len(mine) == 1
+    edge.api("DELETE", often)
 
 
 def test_a_service_of_the_center_has_an_address_of_the_edge(center, edge):

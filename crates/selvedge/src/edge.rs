@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use processes::Images;
 use serde::{Deserialize, Serialize};
-use server::Server;
+use server::{Server, range::Range};
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
@@ -232,9 +232,13 @@ impl EdgeConfig {
     }
 
     /// The node that is part of this program, if there is one.
-    fn process(&self) -> Option<Process> {
-        let images = Images::new(self.own.images.clone());
-        (self.own.runtime == Runtime::Process).then(|| Process { data_dir: self.server.data_dir.clone(), images })
+    fn process(&self) -> Result<Option<Process>> {
+        if self.own.runtime != Runtime::Process {
+            return Ok(None);
+        }
+        let (data_dir, images) = (self.server.data_dir.clone(), Images::new(self.own.images.clone()));
+        let network = services::Network::of(&data_dir)?;
+        Ok(Some(Process { data_dir, images, network }))
     }
 
     fn ask(&self) -> Ask {
@@ -264,13 +268,12 @@ fn serve(config: &EdgeConfig) -> Result<()> {
             () = signals.told() => return Ok(()),
         };
         let agent = Agent::new();
-        let cluster = config.cluster(&agent);
-        let running = start(&config.server, &agent, cluster.as_ref()).await?;
+        let runs = Runs { cluster: config.cluster(&agent), process: config.process()? };
+        let running = start(&config.server, &agent, &runs).await?;
         tokio::spawn(memory::keep_small());
         let (stop, stopped) = watch::channel(false);
         let controllers = workloads::run(inside::clients(&running.server), config.controllers(), stopped.clone());
         let controllers = tokio::spawn(controllers);
-        let runs = Runs { cluster, process: config.process() };
         let mut linked = tokio::spawn(link(joined.ok_or(joining), agent, runs, running.server.clone(), stopped));
         let told = tokio::select! {
             () = signals.told() => Ok(()),
@@ -292,13 +295,20 @@ fn serve(config: &EdgeConfig) -> Result<()> {
 }
 
 /// The API, which waits for nobody.
-async fn start(config: &Config, agent: &Arc<Agent>, cluster: Option<&Arc<Cluster>>) -> Result<server::Running> {
+async fn start(config: &Config, agent: &Arc<Agent>, runs: &Runs) -> Result<server::Running> {
     let store = center::sealed(config, center::open(config).await?).await?;
     let ownership = Ownership::new(agent.clone());
     let options = server::Options {
-        observers: [agent.observer(), ownership.observer()].into_iter().chain(cluster.map(Cluster::observer)).collect(),
+        observers: [agent.observer(), ownership.observer()]
+            .into_iter()
+            .chain(runs.cluster.as_ref().map(Cluster::observer))
+            .collect(),
         owner: Some(ownership.clone()),
         provides: false,
+        services: runs.process.as_ref().map_or_else(Range::default, |process| {
+            let (base, bits) = process.network.services();
+            Range::new(base, bits)
+        }),
         ..center::options(config, &store)?
     };
     let running = server::start(options).await?;

@@ -1,7 +1,6 @@
 //! `--runtime process`: the node that is part of the agent. Its pods are processes of this machine.
 
 use std::{
-    net::IpAddr,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -10,7 +9,7 @@ use std::{
 use pods::{Pods, runtime::Runtime};
 use processes::{Images, Processes};
 use server::{Server, identity::User};
-use services::Network;
+use services::{Network, Services};
 use tokio::sync::watch;
 
 use crate::inside;
@@ -25,6 +24,8 @@ pub struct Process {
     /// The edge's.
     pub data_dir: PathBuf,
     pub images: Images,
+    /// The part of the loopback network that is the edge's own.
+    pub network: Network,
 }
 
 impl Process {
@@ -33,22 +34,29 @@ impl Process {
         let mut stopped = stop.clone();
         let running = async {
             let data_dir = std::path::absolute(&self.data_dir).unwrap_or_else(|_| self.data_dir.clone());
-            let network = self.network(&data_dir).await;
-            let runtime = self.runtime(&data_dir, &name, network).await;
             let client = inside::client(&server, User::node(&name));
+            let services = self.services(&name, &server).await;
+            let runtime = self.runtime(&data_dir, &name).await;
+            let dns = services.iter().map(|services| ("SELVEDGE_DNS".to_owned(), services.dns().to_string()));
+            let environment = dns.collect();
             let options = pods::Options {
                 node: name,
                 data_dir,
                 client,
                 runtime,
-                address: IpAddr::V4(network.node()),
+                address: self.network.node().into(),
                 port: None,
                 labels: Default::default(),
-                environment: Vec::new(),
+                environment,
                 max_pods: MAX_PODS,
                 pods: Pods::default(),
             };
-            pods::run(options, stop.clone()).await;
+            let serving = async {
+                if let Some(services) = services {
+                    services.run(stop.clone()).await;
+                }
+            };
+            tokio::join!(pods::run(options, stop.clone()), serving);
         };
         tokio::select! {
             () = running => {}
@@ -56,23 +64,23 @@ impl Process {
         }
     }
 
-    /// The edge's part of the loopback network.
-    async fn network(&self, data_dir: &Path) -> Network {
-        loop {
-            match Network::of(data_dir) {
-                Ok(network) => return network,
-                Err(error) => {
-                    tracing::error!(%error, "no pod can be run; trying again");
-                    tokio::time::sleep(RETRY).await;
-                }
-            }
-        }
+    /// None if even the resolver cannot listen: Pods run all the same.
+    async fn services(&self, name: &str, server: &Arc<Server>) -> Option<Services> {
+        let options = services::Options {
+            client: inside::clients(server)("system:kube-proxy"),
+            node_client: inside::client(server, User::node(name)),
+            network: self.network,
+            node_name: name.to_owned(),
+            also_on: Vec::new(),
+        };
+        let listening = services::listen(options).await;
+        listening.inspect_err(|error| tracing::error!(%error, at = %self.network.dns(), "no Service can be reached: the resolver cannot listen")).ok()
     }
 
     /// Until there is one.
-    async fn runtime(&self, data_dir: &Path, name: &str, network: Network) -> Arc<dyn Runtime> {
+    async fn runtime(&self, data_dir: &Path, name: &str) -> Arc<dyn Runtime> {
         let options = processes::Options {
-            range: Some(network.pods()),
+            range: Some(self.network.pods()),
             images: self.images.clone(),
             node: name.to_owned(),
             edge: name.to_owned(),

@@ -26,10 +26,6 @@ pub enum Error {
         "{path} says {said:?}, which is no network: it should say 127.X.0.0/16. Without the file another one is chosen"
     )]
     Unreadable { path: PathBuf, said: String },
-    #[error(
-        "all parts of 127.0.0.0/8 are in use by edges on this machine ({0} says whose): delete the data of edges that are not needed"
-    )]
-    None(PathBuf),
 }
 
 impl Network {
@@ -41,13 +37,16 @@ impl Network {
     fn claimed(data_dir: &Path, claims: &Path) -> Result<Self, Error> {
         let path = data_dir.join(FILE);
         let keep = |error| Error::Keep { path: path.clone(), error };
+        fs::create_dir_all(data_dir).map_err(keep)?;
+        // Others look for it from elsewhere.
+        let data_dir = fs::canonicalize(data_dir).map_err(keep)?;
         if let Some(kept) = read(&path)? {
-            // After a reboot the list may be gone.
-            let _ = kept.claim(data_dir, claims);
+            // After a reboot the list may be gone; and it says who was started last.
+            if kept.claim(&data_dir, claims) {
+                let _ = fs::write(claims.join(kept.0.to_string()), data_dir.as_os_str().as_encoded_bytes());
+            }
             return Ok(kept);
         }
-        fs::create_dir_all(data_dir).map_err(keep)?;
-        let data_dir = fs::canonicalize(data_dir).map_err(keep)?;
         // Not the same order for all of them: two that start at the same moment mostly do not even meet.
         let first = usize::from(hash(data_dir.as_os_str().as_encoded_bytes()));
         let count = PARTS.count();
@@ -59,7 +58,12 @@ impl Network {
                 return Ok(network);
             }
         }
-        Err(Error::None(claims.to_owned()))
+        // Hundreds of edges were here, mostly in tests: the one that was started longest ago is the least likely to come back.
+        let started = |part: &u8| fs::metadata(claims.join(part.to_string())).and_then(|file| file.modified()).ok();
+        let oldest = Self(PARTS.min_by_key(started).unwrap_or(*PARTS.start()));
+        let _ = fs::write(claims.join(oldest.0.to_string()), data_dir.as_os_str().as_encoded_bytes());
+        fs::write(&path, format!("{oldest}\n")).map_err(keep)?;
+        Ok(oldest)
     }
 
     /// Whether it is this edge's from now on. A list that cannot be written keeps nobody from starting.
@@ -165,6 +169,18 @@ mod tests {
         fs::remove_dir_all(edge(3)).unwrap();
         assert!(Network::claimed(&edge(99), &claims).is_ok());
         assert!(all[3].claim(&edge(100), &claims));
+    }
+
+    #[test]
+    fn with_more_edges_than_parts_nobody_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let claims = dir.path().join("claims");
+        let edge = |n: usize| dir.path().join(format!("edge{n}"));
+        for n in 0..PARTS.count() + 5 {
+            let network = Network::claimed(&edge(n), &claims).unwrap();
+            assert!(PARTS.contains(&network.0));
+            assert_eq!(Network::claimed(&edge(n), &claims).unwrap(), network);
+        }
     }
 
     #[test]

@@ -301,7 +301,7 @@ mod tests {
                 None if range == "*" => (min, max),
                 None => (range.parse().unwrap(), if part.contains('/') { max } else { range.parse().unwrap() }),
             };
-            value >= from && value <= to && (value - from) % step == 0
+            value >= from && value <= to && (value - from).is_multiple_of(step)
         })
     }
 

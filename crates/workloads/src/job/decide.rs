@@ -85,7 +85,7 @@ pub fn decide(job: &Job, pods: &[&Pod], now: Timestamp) -> Plan {
         count.active.clear();
         let settled = terminating == 0 && !pods.iter().any(|pod| pod::is_tracked(pod)) && is_settled(&plan.status);
         conditions::finish(&outcome, settled, now, &mut plan);
-        return fill_in(plan, 0, ready.min(0), terminating);
+        return fill_in(plan, 0, 0, terminating);
     }
     conditions::suspend(suspended, job, now, &mut plan);
     conditions::mind_deadline(spec, now, &mut plan);

@@ -206,7 +206,7 @@ impl StatefulSets {
             Err(error) if is_going(&error) => Ok(()),
             Err(error) => Err(self.failed(set, error)),
         };
-        join_all(plan.create.iter().map(|pod| create(pod))).await.into_iter().collect::<Result<(), Error>>()?;
+        join_all(plan.create.iter().map(create)).await.into_iter().collect::<Result<(), Error>>()?;
         Ok(true)
     }
 
