@@ -1,6 +1,9 @@
 //! A container's environment, with every reference resolved.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    net::IpAddr,
+};
 
 use k8s_openapi::api::core::v1::{Container, EnvVarSource, Pod};
 
@@ -55,9 +58,9 @@ pub fn of(
         }
     }
     for (name, value) in from_services {
-        if !values.contains_key(&name) {
-            order.push(name.clone());
-            values.insert(name, value);
+        if let Entry::Vacant(free) = values.entry(name) {
+            order.push(free.key().clone());
+            free.insert(value);
         }
     }
     Ok(order.into_iter().filter_map(|name| values.remove(&name).map(|value| (name, value))).collect())

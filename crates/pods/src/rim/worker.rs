@@ -32,6 +32,8 @@ use crate::{
 /// A runtime that does not answer is as good as one that says no.
 const PATIENCE: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(2);
+/// Most pods run a moment after they came: that they do not yet is not worth a write.
+const A_MOMENT: Duration = Duration::from_millis(100);
 
 /// What all workers share.
 pub struct Shared {
@@ -72,11 +74,14 @@ pub struct Worker {
     /// After something could not be written.
     not_before: Duration,
     has_ended: bool,
+    /// When it came.
+    since: Duration,
 }
 
 impl Worker {
     pub fn new(shared: Arc<Shared>, inbox: Arc<Inbox>, pod: Arc<Pod>) -> Self {
         let machine = Machine::new(shared.setting.clone(), pod.clone());
+        let since = shared.clock.mono();
         Self {
             shared,
             inbox,
@@ -93,6 +98,7 @@ impl Worker {
             has_to_delete: false,
             not_before: Duration::ZERO,
             has_ended: false,
+            since,
         }
     }
 
@@ -136,7 +142,8 @@ impl Worker {
 
     fn wake(&self) -> Option<Duration> {
         let again = (self.has_to_delete || self.is_behind()).then_some(self.not_before);
-        [self.machine.wake(), self.renew_at, again.filter(|_| !self.is_reporting)].into_iter().flatten().min()
+        let moment = Some(self.since + A_MOMENT).filter(|at| *at > self.shared.clock.mono());
+        [self.machine.wake(), self.renew_at, again.filter(|_| !self.is_reporting), moment].into_iter().flatten().min()
     }
 
     fn is_behind(&self) -> bool {
@@ -364,6 +371,10 @@ impl Worker {
         }
         let status = self.machine.status(now);
         if self.is_reporting || now.mono < self.not_before || self.has_ended {
+            return;
+        }
+        let is_new = now.mono < self.since + A_MOMENT && !self.doing.is_empty();
+        if is_new && status.phase.as_deref() == Some("Pending") {
             return;
         }
         let (client, pod) = (self.shared.options.client.clone(), self.machine.pod().clone());
