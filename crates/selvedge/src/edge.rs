@@ -97,11 +97,11 @@ pub struct EdgeSettings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Runtime {
-    /// Whoever uses the edge's own API: a kubelet, or nobody.
-    #[default]
-    Kubelet,
     /// This program: containers are processes of this machine.
+    #[default]
     Process,
+    /// Whoever uses the edge's own API: a kubelet, or nobody.
+    Kubelet,
     /// A whole Kubernetes cluster: everything is applied to its API.
     Cluster,
 }
