@@ -293,7 +293,10 @@ mod tests {
         }
         journal.commit().unwrap();
         let whole = fs::read(&path).unwrap();
-        for length in 0..=whole.len() {
+        // Not at every byte: each costs two writes to the disk.
+        for length in
+            (0..=whole.len()).filter(|length| length % 7 == 0 || whole.get(length.wrapping_sub(1)) == Some(&b'\n'))
+        {
             fs::write(&path, &whole[..length]).unwrap();
             let known = whole[..length].iter().filter(|byte| **byte == b'\n').count();
             let mut again = Journal::open(&path).unwrap();

@@ -182,6 +182,20 @@ async fn its_environment_is_its_own() {
 }
 
 #[tokio::test]
+async fn nobody_else_may_look() {
+    use std::os::unix::fs::PermissionsExt;
+    let bed = Bed::new();
+    let agent = bed.agent().await;
+    let mut spec = bed.spec("quiet", "sleep 1000");
+    spec.env = vec![("PASSWORD".into(), "correct horse".into())];
+    agent.start(spec).await.unwrap();
+    let mode = |path: &str| fs::metadata(bed.dir.path().join(path)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("keeper"), mode("keeper/socket"), mode("keeper/state")), (0o700, 0o600, 0o600));
+    let state = fs::read_to_string(bed.dir.path().join("keeper/state")).unwrap();
+    assert!(state.contains("uid-quiet") && !state.contains("correct horse"), "{state}");
+}
+
+#[tokio::test]
 async fn what_cannot_be_started_says_why() {
     let bed = Bed::new();
     let agent = bed.agent().await;

@@ -8,6 +8,7 @@ mod runtime;
 
 use std::{
     net::{IpAddr, Ipv4Addr, UdpSocket},
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -101,7 +102,9 @@ impl Processes {
         let data = std::path::absolute(&options.data_dir).map_err(|error| wrong(&options.data_dir, error))?;
         let dir = data.join("keeper");
         let roots = dir.join(ROOTS);
-        std::fs::create_dir_all(&roots).map_err(|error| wrong(&roots, error))?;
+        // What is below is the containers' and ours, and nobody else's on this machine.
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&roots);
+        made.map_err(|error| wrong(&roots, error))?;
         let range = options.range.map(|(base, bits)| Range { base, bits }).filter(can_be_used);
         let this = Arc::new(Self {
             options,
