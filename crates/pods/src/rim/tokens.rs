@@ -29,6 +29,11 @@ fn asked(pod: &Pod) -> impl Iterator<Item = TokenAsk> {
     sources.filter_map(|source| source.service_account_token.as_ref()).map(TokenAsk::from)
 }
 
+/// When a token that was got now is renewed: well before it ends, so that there is time if that does not work at once.
+fn renew_at(now: Duration, lasts: Duration) -> Duration {
+    now + (lasts * 4 / 5).min(LONGEST)
+}
+
 impl Held {
     /// When the first of them has to be renewed.
     pub fn due(&self) -> Option<Duration> {
@@ -46,7 +51,7 @@ impl Held {
             }
             match request(client, pod, &ask).await {
                 Ok((text, lasts)) => {
-                    self.tokens.insert(ask.clone(), (text.clone(), now + (lasts * 4 / 5).min(LONGEST)));
+                    self.tokens.insert(ask.clone(), (text.clone(), renew_at(now, lasts)));
                     found.insert(ask, text);
                 }
                 Err(error) => match self.tokens.get_mut(&ask) {
@@ -84,4 +89,37 @@ async fn request(client: &Client, pod: &Pod, ask: &TokenAsk) -> Result<(String, 
     let token = made.status.and_then(|status| status.token).ok_or("failed to fetch token: the answer has no token")?;
     let seconds = made.spec.and_then(|spec| spec.expiration_seconds).unwrap_or(ask.seconds).max(60).unsigned_abs();
     Ok((token, Duration::from_secs(seconds)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn tokens_are_renewed_before_they_end() {
+        let at = Duration::from_secs;
+        assert_eq!(renew_at(at(100), at(3600)), at(100 + 2880));
+        assert_eq!(renew_at(at(0), at(10 * 24 * 3600)), at(24 * 3600));
+    }
+
+    #[test]
+    fn what_a_pod_asks_for() {
+        let token = |seconds: i64| json!({"serviceAccountToken": {"audience": "api", "expirationSeconds": seconds, "path": "token"}});
+        let pod: Pod = serde_json::from_value(json!({"spec": {"containers": [], "volumes": [
+            {"name": "a", "projected": {"sources": [token(3607), {"configMap": {"name": "c"}}]}},
+            {"name": "b", "emptyDir": {}},
+            {"name": "c", "projected": {"sources": [token(7200)]}},
+        ]}}))
+        .unwrap();
+        let seconds: Vec<i64> = asked(&pod).map(|ask| ask.seconds).collect();
+        assert_eq!(seconds, [3607, 7200]);
+        // The first to be renewed says when to look again.
+        let mut held = Held::default();
+        for (ask, due) in asked(&pod).zip([50, 20]) {
+            held.tokens.insert(ask, (String::new(), Duration::from_secs(due)));
+        }
+        assert_eq!(held.due(), Some(Duration::from_secs(20)));
+    }
 }
