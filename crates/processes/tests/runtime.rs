@@ -139,6 +139,18 @@ async fn runs_writes_and_ends() {
 }
 
 #[tokio::test]
+async fn without_containers_there_is_no_keeper() {
+    let bed = Bed::new();
+    let agent = bed.agent().await;
+    assert!(agent.list().await.unwrap().is_empty() && agent.usage().await.unwrap().is_empty());
+    agent.forget_pod("nobody").await.unwrap();
+    assert!(!bed.dir.path().join("keeper/lock").exists());
+    assert!(agent.image("nginx").await.is_err() && !bed.dir.path().join("keeper/lock").exists());
+    agent.image("selvedge.dev/sample/web").await.unwrap();
+    assert!(is_there(bed.keeper()));
+}
+
+#[tokio::test]
 async fn its_environment_is_its_own() {
     let bed = Bed::new();
     let agent = bed.agent().await;
@@ -464,6 +476,7 @@ async fn limits_hold_or_it_is_said_that_they_do_not() {
     eater.args = vec!["--memory=200".into()];
     eater.address = agent.address(&eater.id.pod).await.unwrap();
     eater.limits.memory_bytes = Some(32 << 20);
+    agent.image(&eater.image).await.unwrap();
     let said = agent.shortcomings(&eater);
     agent.start(eater.clone()).await.unwrap();
     if said.is_empty() {

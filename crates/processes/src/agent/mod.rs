@@ -21,7 +21,7 @@ use self::link::Link;
 use crate::{
     addresses::Range,
     images::Images,
-    keeper::Rules,
+    keeper::{Rules, STATE},
     protocol::{Answer, Permitted, Request, VERSION},
 };
 
@@ -91,12 +91,13 @@ pub struct Processes {
     range: Option<Range>,
     /// Held while a connection is made, so that there is one keeper.
     link: tokio::sync::Mutex<Option<Arc<Link>>>,
-    permitted: Mutex<Permitted>,
+    /// What the keeper may limit, once one was asked.
+    permitted: Mutex<Option<Permitted>>,
     changed: Arc<Notify>,
 }
 
 impl Processes {
-    /// Finds the keeper that is there, or starts one.
+    /// Finds the keeper that is there, or starts one if there ever was one: an edge without pods does without.
     pub async fn start(options: Options) -> Result<Arc<Self>, Error> {
         let wrong = |path: &Path, error| Error::Directory { path: path.to_owned(), error };
         let data = std::path::absolute(&options.data_dir).map_err(|error| wrong(&options.data_dir, error))?;
@@ -114,8 +115,15 @@ impl Processes {
             permitted: Mutex::default(),
             changed: Arc::default(),
         });
-        this.link().await?;
+        if this.has_kept() {
+            this.link().await?;
+        }
         Ok(this)
+    }
+
+    /// Whether anything was ever asked of a keeper here.
+    fn has_kept(&self) -> bool {
+        self.dir.join(STATE).exists()
     }
 
     /// The keeper as it is now, or a new one.
@@ -163,7 +171,7 @@ impl Processes {
             if version < VERSION {
                 return Err(Error::Keeper("it is too old and cannot be replaced: see keeper.log".into()));
             }
-            *self.permitted.lock().unwrap_or_else(PoisonError::into_inner) = permitted;
+            *self.permitted.lock().unwrap_or_else(PoisonError::into_inner) = Some(permitted);
             ask(&link, &Request::Watch).await?;
             return Ok(link);
         }

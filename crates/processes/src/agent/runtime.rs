@@ -69,7 +69,10 @@ impl Runtime for Processes {
     }
 
     async fn image(&self, image: &str) -> Result<(), Failure> {
-        self.options.images.program(image, &[], &[]).map(|_| ())
+        self.options.images.program(image, &[], &[])?;
+        // The first container comes next, and before it is started somebody may ask what cannot be limited.
+        let _ = self.link().await;
+        Ok(())
     }
 
     async fn address(&self, pod: &str) -> Result<Option<IpAddr>, Failure> {
@@ -103,6 +106,9 @@ impl Runtime for Processes {
     }
 
     async fn forget_pod(&self, pod: &str) -> Result<(), Failure> {
+        if !self.has_kept() {
+            return Ok(());
+        }
         done(self.ask(&Request::ForgetPod { pod: pod.to_owned() }).await?)?;
         let root = self.dir.join(super::ROOTS).join(pod);
         // A pod's uid, and nothing that leads elsewhere.
@@ -113,6 +119,9 @@ impl Runtime for Processes {
     }
 
     async fn list(&self) -> Result<Vec<Container>, Failure> {
+        if !self.has_kept() {
+            return Ok(Vec::new());
+        }
         match self.ask(&Request::List).await? {
             Answer::Containers(containers) => Ok(containers),
             other => Err(strange(&other)),
@@ -144,6 +153,9 @@ impl Runtime for Processes {
     }
 
     async fn usage(&self) -> Result<Vec<Usage>, Failure> {
+        if !self.has_kept() {
+            return Ok(Vec::new());
+        }
         match self.ask(&Request::Usage).await? {
             Answer::Usage(all) => Ok(all.into_iter().map(Usage::from).collect()),
             other => Err(strange(&other)),
@@ -151,7 +163,7 @@ impl Runtime for Processes {
     }
 
     fn shortcomings(&self, container: &ContainerSpec) -> Vec<String> {
-        let permitted = *self.permitted.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(permitted) = *self.permitted.lock().unwrap_or_else(PoisonError::into_inner) else { return Vec::new() };
         let Limits { cpu_millis, memory_bytes, processes } = container.limits;
         let name = &container.id.name;
         let may_not = "this edge may not make control groups here";

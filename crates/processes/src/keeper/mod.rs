@@ -75,6 +75,7 @@ impl Rules {
 
 /// Where things are in a keeper's directory.
 pub const SOCKET: &str = "socket";
+pub const STATE: &str = "state";
 pub const SAID: &str = "keeper.log";
 /// What it writes on stdout once it listens.
 pub const LISTENING: &[u8] = b"listening\n";
@@ -214,7 +215,7 @@ impl Keeper {
             epoll,
             sources: BTreeMap::new(),
             last: 0,
-            journal: Journal::open(&dir.join("state"))?,
+            journal: Journal::open(&dir.join(STATE))?,
             groups,
             rules: Rules::default(),
             boot: tree::boot(),
