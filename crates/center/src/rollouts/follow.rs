@@ -20,13 +20,13 @@ pub async fn follow(fleet: &Fleet, id: &Id) -> Result<()> {
         (rollout.due, rollout.touched) = (None, None);
         (rollout.uid.clone(), rollout.told.take(), std::mem::take(&mut rollout.moved))
     };
-    if let Some((state, status)) = told {
-        if let Err(error) = adopt(fleet, id, &uid, &state, &status).await {
-            if let Some(rollout) = fleet.rollouts.table().get_mut(id) {
-                rollout.told.get_or_insert((state, status));
-            }
-            return Err(Status::internal(error.to_string()));
+    if let Some((state, status)) = told
+        && let Err(error) = adopt(fleet, id, &uid, &state, &status).await
+    {
+        if let Some(rollout) = fleet.rollouts.table().get_mut(id) {
+            rollout.told.get_or_insert((state, status));
         }
+        return Err(Status::internal(error.to_string()));
     }
     if moved {
         find_edges(fleet, id, &uid);

@@ -226,7 +226,8 @@ mod tests {
     #[test]
     fn frames_and_what_they_mean() {
         let join = |frames: &[Vec<u8>]| frames.concat();
-        let cases: Vec<(&str, Vec<u8>, Vec<Event>, Result<(), Violation>)> = vec![
+        type Case = (&'static str, Vec<u8>, Vec<Event>, Result<(), Violation>);
+        let cases: Vec<Case> = vec![
             ("binary", masked(true, BINARY, b"hello"), vec![said("hello")], Ok(())),
             ("text", masked(true, TEXT, "hä".as_bytes()), vec![said("hä")], Ok(())),
             ("empty", masked(true, BINARY, b""), vec![said("")], Ok(())),
