@@ -14,6 +14,8 @@ mod status;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
+mod story;
+#[cfg(test)]
 mod tests;
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};

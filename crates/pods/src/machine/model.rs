@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{tests::Story, *};
+use super::{story::Story, *};
 use crate::runtime::Container;
 
 #[derive(Clone, Debug)]
