@@ -96,16 +96,14 @@ def keeper(edge):
     return int((edge.data_dir / "keeper" / "lock").read_text())
 
 
-def quickly(edge, seconds, limit):
-    """p99 of reads during some seconds, in seconds."""
+def reads(edge, seconds):
+    """p99 of reads during some seconds, each with a connection of its own; in seconds."""
     took, end = [], time.monotonic() + seconds
     while time.monotonic() < end:
         begun = time.monotonic()
         edge.api("GET", f"{PODS}/witness")
         took.append(time.monotonic() - begun)
-    p99 = sorted(took)[len(took) * 99 // 100]
-    assert p99 < limit, f"p99 of {len(took)} reads is {p99:.3f} s"
-    return p99
+    return sorted(took)[len(took) * 99 // 100]
 
 
 def test_containers_outlive_the_agent(edge):
@@ -153,6 +151,7 @@ def test_one_that_ignores_sigterm_ends_after_its_grace(edge):
 
 
 def test_a_fork_bomb_hurts_only_itself(edge):
+    before = reads(edge, 1)
     pod = make(edge, "bomb", "echo pid $$$$; b() { b | b & }; b; sleep 1000",
                container={"resources": {"limits": {"cpu": "200m", "memory": "256Mi"}}})
     said = wait_for("it to burst, or an event that says why not", lambda: (
@@ -160,7 +159,7 @@ def test_a_fork_bomb_hurts_only_itself(edge):
         [e for e in edge.api("GET", "/api/v1/namespaces/default/events")["items"]
          if e["involvedObject"]["name"] == "bomb" and "control groups" in e.get("message", "")] or
         state(get(edge, "bomb")).get("restartCount", 0)), 60)
-    quickly(edge, 3, 2.0)
+    assert reads(edge, 3) < 2 + 10 * before
     witness = running(edge, "witness", restarts=0)
     at = len(numbers(edge, witness))
     wait_for("the others to go on", lambda: len(numbers(edge, witness)) > at + 10)
@@ -182,11 +181,13 @@ def test_a_fork_bomb_hurts_only_itself(edge):
 
 def test_a_hundred_that_crash(edge):
     """The API answers, and others go on as if nothing happened."""
-    before = state(running(edge, "witness", restarts=0))["state"]
+    before, unharmed = state(running(edge, "witness", restarts=0))["state"], reads(edge, 2)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda n: make(edge, f"crash-{n}", "exit 1"), range(100)))
-    p99 = quickly(edge, 8, 2.0)
-    print(f"\np99 of reads beside 100 crash loops: {p99 * 1000:.1f} ms")
+    p99 = reads(edge, 6)
+    print(f"\np99 of reads: {unharmed * 1000:.1f} ms, beside 100 crash loops {p99 * 1000:.1f} ms")
+    # Against what this machine does just now: who tests may be busy with other things.
+    assert p99 < 2 + 10 * unharmed
 
     def crashed():
         found = [state(pod) for pod in edge.api("GET", PODS)["items"] if pod["metadata"]["name"].startswith("crash-")]
