@@ -17,7 +17,7 @@ use channels::Channels;
 pub use outgoing::{Outgoing, write_all};
 
 /// Pieces that wait for whoever reads them. Behind that, the connection waits.
-pub const WAITING: usize = 32;
+pub const WAITING: usize = 16;
 
 /// The other end has so long to leave after it was told that this is all.
 pub const LINGER: Duration = Duration::from_secs(5);
