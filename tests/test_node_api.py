@@ -56,7 +56,8 @@ def edge(base):
         ready = lambda: any(c["type"] == "Ready" and c["status"] == "True"
                             for c in florin.api("GET", "/api/v1/nodes/florin")["status"]["conditions"])
         wait_for("the node", ready, 60, every=0.05)
-        make(florin, "talker", f"echo one; echo two >&2; echo three; while [ ! -e {base}/go ]; do sleep 0.05; done; echo four")
+        # Two pipes: which of them is read first is nobody's promise.
+        make(florin, "talker", f"echo one; sleep 0.2; echo two >&2; sleep 0.2; echo three; while [ ! -e {base}/go ]; do sleep 0.05; done; echo four")
         make(florin, "phoenix", f"[ -e {base}/flag ] || {{ touch {base}/flag; echo first; exit 1; }}; echo second; exec sleep 1000")
         make(florin, "web", labels={"app": "web"})
         make(florin, "listener", "while read x; do echo got $x; done", stdin=True)
@@ -64,6 +65,7 @@ def edge(base):
         for name in ("talker", "web", "listener"):
             running(florin, name)
         florin.wait_connected()
+        wait_for("three lines", lambda: florin.request("GET", f"{PODS}/talker/log")[2].count(b"\n") == 3)
         yield florin
         for server in (center, florin):
             assert "panicked" not in server.log_path.read_text(errors="replace")
@@ -143,7 +145,7 @@ def test_logs(kubectl):
 def test_logs_that_are_not_there(here):
     assert 'previous terminated container "app" in pod "talker" not found' in here("logs", "-p", "talker", code=1)
     waits = 'container "app" in pod "foreign" is waiting to start: '
-    refused = wait_for("the refusal of its image", lambda: (t := here("logs", "foreign", code=1)) if "image" in t else None, 30)
+    refused = wait_for("the refusal of its image", lambda: re.search(".*image.*", here("logs", "foreign", code=1)), 30)[0]
     assert waits + "image can't be pulled" in refused or waits + "trying and failing to pull image" in refused
 
 
@@ -177,7 +179,8 @@ def test_exec(kubectl, env):
 
 
 def test_what_cannot_be_executed(edge, here):
-    assert "no-such-program" in here("exec", "web", "--", "no-such-program", code=None)
+    done = here.tools.run(["kubectl", "exec", "web", "--", "no-such-program"], code=None)
+    assert done.returncode != 0 and "no-such-program" in done.stderr, done.stderr
     assert 'container not found ("app")' in here("exec", "foreign", "--", "true", code=1)
 
 
@@ -193,7 +196,8 @@ def test_attach(here):
     with here.started("attach", "-i", "listener") as process:
         process.stdin.write("hello\n")
         process.stdin.flush()
-        assert process.stdout.readline() == "got hello\n"
+        heard = process.stdout.readline()
+        assert heard == "got hello\n", heard or process.stderr.read()
 
 
 def test_cp(kubectl, tmp_path):

@@ -154,10 +154,11 @@ async fn terminals_have_a_size() {
 
 #[tokio::test]
 async fn attaching() {
-    let (mut io, _) = websocket("/attach/default/web/app?input=1&output=1&error=1", "v5.channel.k8s.io").await;
+    let (mut io, fake) = websocket("/attach/default/web/app?input=1&output=1&error=1", "v5.channel.k8s.io").await;
     assert_eq!(receive(&mut io).await.unwrap(), [1], "the first message says that it stands");
     send(&mut io, b"\0hello").await;
     assert_eq!(receive(&mut io).await.unwrap(), b"\x01hello");
+    assert!(!fake.left.load(std::sync::atomic::Ordering::SeqCst), "it goes on");
     send(&mut io, b"\xff\0").await;
     assert_eq!(status(&everything(&mut io).await)["status"], "Success");
 }

@@ -238,7 +238,7 @@ impl EdgeConfig {
         }
         let (data_dir, images) = (self.server.data_dir.clone(), Images::new(self.own.images.clone()));
         let network = services::Network::of(&data_dir)?;
-        Ok(Some(Process { data_dir, images, network }))
+        Ok(Some(Process { data_dir, images, network, top: Arc::default() }))
     }
 
     fn ask(&self) -> Ask {
@@ -304,6 +304,7 @@ async fn start(config: &Config, agent: &Arc<Agent>, runs: &Runs) -> Result<serve
             .chain(runs.cluster.as_ref().map(Cluster::observer))
             .collect(),
         owner: Some(ownership.clone()),
+        mounts: runs.process.iter().map(Process::mount).collect(),
         provides: false,
         services: runs.process.as_ref().map_or_else(Range::default, |process| {
             let (base, bits) = process.network.services();

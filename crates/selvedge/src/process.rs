@@ -6,9 +6,11 @@ use std::{
     time::Duration,
 };
 
+use ::edge::node::Top;
+use node::Node;
 use pods::{Pods, runtime::Runtime};
 use processes::{Images, Processes};
-use server::{Server, identity::User};
+use server::{Mount, Server, identity::User};
 use services::{Network, Services};
 use tokio::sync::watch;
 
@@ -26,9 +28,16 @@ pub struct Process {
     pub images: Images,
     /// The part of the loopback network that is the edge's own.
     pub network: Network,
+    /// For `kubectl top`.
+    pub top: Arc<Top>,
 }
 
 impl Process {
+    /// What the server serves for the node, when there is one.
+    pub fn mount(&self) -> Arc<dyn Mount> {
+        self.top.clone()
+    }
+
     /// Runs the pods of a node of this name until told to stop. They go on without it.
     pub async fn run(self, name: String, server: Arc<Server>, stop: watch::Receiver<bool>) {
         let mut stopped = stop.clone();
@@ -37,6 +46,14 @@ impl Process {
             let client = inside::client(&server, User::node(&name));
             let services = self.services(&name, &server).await;
             let runtime = self.runtime(&data_dir, &name).await;
+            let pods = Pods::default();
+            let answers = node::Options {
+                name: name.clone(),
+                pods: pods.clone(),
+                runtime: runtime.clone(),
+                logs: data_dir.join("logs"),
+            };
+            ::edge::node::answer(&server, &self.top, Node::new(answers)).await;
             let dns = services.iter().map(|services| ("SELVEDGE_DNS".to_owned(), services.dns().to_string()));
             let environment = dns.collect();
             let options = pods::Options {
@@ -49,7 +66,7 @@ impl Process {
                 labels: Default::default(),
                 environment,
                 max_pods: MAX_PODS,
-                pods: Pods::default(),
+                pods,
             };
             let serving = async {
                 if let Some(services) = services {

@@ -22,6 +22,8 @@ const QUIET: Duration = Duration::from_secs(1);
 /// Until it has ended and what it wrote is sent. Its exit code, if it is known.
 pub async fn drive(attached: Attached, ends: &mut Ends) -> Option<i32> {
     let Attached { stdin, stdout, stderr, resize, mut exit } = attached;
+    // A runtime may take its end for the end of whoever is attached, with a terminal or without.
+    let _until_the_end = resize.clone();
     let activity = Activity::default();
     let mut output = pin!(async {
         tokio::join!(pump(stdout, ends.stdout.as_ref(), &activity), pump(stderr, ends.stderr.as_ref(), &activity));

@@ -8,7 +8,10 @@
 use std::{
     net::{IpAddr, Ipv4Addr},
     path::PathBuf,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -27,6 +30,8 @@ use tokio::{
 pub struct Fake {
     /// As terminals were told.
     pub sizes: Arc<Mutex<Vec<(u16, u16)>>>,
+    /// Whoever could say how large a terminal is has gone.
+    pub left: Arc<AtomicBool>,
 }
 
 /// Runs `cat`, `echo TEXT…`, `exit CODE`, `hold` (ends, but somebody keeps its ends open), `sizes`; anything else is not there.
@@ -108,11 +113,12 @@ impl Runtime for Fake {
         let (stderr, theirs_err) = tokio::io::duplex(1000);
         let (exited, exit) = oneshot::channel();
         let (resize, mut resized) = mpsc::channel(4);
-        let sizes = self.sizes.clone();
+        let (sizes, left) = (self.sizes.clone(), self.left.clone());
         tokio::spawn(async move {
             while let Some(size) = resized.recv().await {
                 sizes.lock().unwrap().push(size);
             }
+            left.store(true, Ordering::SeqCst);
         });
         let command = command.to_vec();
         tokio::spawn(async move {
@@ -123,7 +129,7 @@ impl Runtime for Fake {
             stdin: Some(Box::new(stdin)),
             stdout: Some(Box::new(stdout)),
             stderr: (!tty).then(|| Box::new(stderr) as _),
-            resize: tty.then_some(resize),
+            resize: Some(resize),
             exit,
         })
     }
