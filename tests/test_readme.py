@@ -38,7 +38,7 @@ def run(page, data, home, at_least):
 def test_the_tour(data, tmp_path):
     out = run("README.md", data, tmp_path, 7)
     for said in ("bob is told about alice", "threads come in pairs", "jacquard", "400", "that is the center's to change", "in sync",
-                 "florin is connected again"):
+                 "florin is connected again", "This is a common web site.", "This is a special web site.", "Edited at the center.", "cloud"):
         assert said in out, said
 
 
@@ -52,7 +52,7 @@ def test_trying_offline(data, tmp_path):
 @pytest.mark.timeout(300)
 def test_the_first_example(data, tmp_path):
     out = run("docs/first-example.md", data, tmp_path, 9)
-    for said in ("edge-placement-c", "specialstuff", "running in florin", "running in guilder", "env is prod", "florin has no need of it",
+    for said in ("This is a common web site.", "This is a special web site.", "Edited while", "edge-placement-c", "specialstuff", "running in florin", "running in guilder", "env is prod", "florin has no need of it",
                  "guilder is connected again"):
         assert said in out, said
 

@@ -53,6 +53,9 @@ def up(data, *args):
         if running.process.poll() is None:
             running.process.kill()
             running.process.wait()
+        # Containers outlive the agent of an edge, and so a test that was killed.
+        for keeper in data.glob("*/keeper"):
+            subprocess.run([binary(), "keeper", str(keeper), "--stop"], capture_output=True, timeout=60)
 
 
 def shell(script, home):

@@ -63,6 +63,8 @@ pub fn run(up: Up) -> Result<()> {
     for group in [edges, center] {
         group.iter().for_each(|program: &Arc<Program>| program.let_go());
         group.iter().for_each(|program| program.end());
+        // Containers outlive an edge's agent; here they shall not.
+        group.iter().for_each(|program| program.end_containers());
     }
     done
 }
@@ -128,6 +130,7 @@ impl Plan {
                     let token = sample::join_token(&kubeconfig, &name_again)?;
                     args.extend(["--token".into(), token, "--name".into(), name_again.clone()]);
                 }
+                args.extend(["--runtime".into(), "process".into()]);
                 Ok(args)
             })?);
         }

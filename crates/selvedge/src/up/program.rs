@@ -130,6 +130,16 @@ impl Program {
         }
     }
 
+    /// Ends what an edge has started and left running, if anything.
+    pub fn end_containers(&self) {
+        let keeper = self.directory.join("keeper");
+        if keeper.exists()
+            && let Ok(program) = std::env::current_exe()
+        {
+            let _ = Command::new(program).arg("keeper").arg(keeper).arg("--stop").stdin(Stdio::null()).output();
+        }
+    }
+
     fn keep_running(&self) {
         let mut pause = FIRST_PAUSE;
         let why = loop {

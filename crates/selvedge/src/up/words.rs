@@ -47,12 +47,13 @@ pub fn ready(data: &Path, url: &str, edges: &[&str]) -> Result<String> {
     Ok(format!(
         "\
 \n  The center is ready at {url}, with {count}: {edges}.\
-\n  What is in the workspace root:shop comes to every edge. The first example is there as well: docs/first-example.md.\n\
+\n  What is in the workspace root:shop comes to every edge but the cloud. The first example runs: docs/first-example.md.\n\
 \n  alias selvedge={selvedge}\
 \n  export KUBECONFIG={shown}/shop.kubeconfig\
 \n  kubectl create configmap offer --from-literal=price=4\
 \n  selvedge status\
-\n  kubectl --kubeconfig {shown}/{first}/admin.kubeconfig get configmaps\n\
+\n  kubectl --kubeconfig {shown}/{first}/admin.kubeconfig get configmaps\
+\n  kubectl --kubeconfig {shown}/{first}/admin.kubeconfig get pods --all-namespaces -o wide\n\
 \n  Cut the link and see that {first} still answers, and catches up afterwards:\n\
 \n  selvedge link cut {first}\
 \n  kubectl create configmap later --from-literal=price=5\
