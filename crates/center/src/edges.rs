@@ -1,7 +1,7 @@
 //! What is known of each edge at this moment: what its SyncTarget says, and the session that it has, if any.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -70,6 +70,10 @@ pub struct Facts {
     pub stalled: Option<String>,
     pub refused: BTreeMap<Key, String>,
     pub refused_more: u64,
+    /// Which set the session follows.
+    pub set: Option<u64>,
+    /// What was refused and is another by now: what becomes of that is not known yet.
+    pub outdated: BTreeSet<Key>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -198,6 +202,7 @@ impl Facts {
     }
 
     pub fn refuse(&mut self, key: Key, reason: String) {
+        self.outdated.remove(&key);
         if self.refused.len() < REFUSED || self.refused.contains_key(&key) {
             self.refused.insert(key, reason);
         } else {
@@ -206,9 +211,22 @@ impl Facts {
     }
 
     pub fn recover(&mut self, key: &Key) {
+        self.outdated.remove(key);
         if self.refused.remove(key).is_none() {
             self.refused_more = self.refused_more.saturating_sub(1);
         }
+    }
+
+    /// The session follows another set from now on, in which these are another.
+    pub fn go_over(&mut self, set: u64, different: &[Key]) {
+        self.set = Some(set);
+        self.outdated.extend(different.iter().filter(|key| self.refused.contains_key(*key)).cloned());
+    }
+
+    /// What was refused of what is in this set.
+    pub fn refused_of(&self, set: u64) -> impl Iterator<Item = (&Key, &String)> {
+        let all = (self.set == Some(set)).then_some(&self.refused).into_iter().flatten();
+        all.filter(|(key, _)| !self.outdated.contains(*key))
     }
 
     pub fn refused_count(&self) -> u64 {

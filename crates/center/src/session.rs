@@ -205,6 +205,7 @@ impl Driver<'_> {
         // First the place, then the difference: what changes in between is told of twice rather than not at all.
         self.cursor = self.set.view(self.history, 0).head();
         let different = placing::differences(&before, &self.set);
+        self.live.facts().go_over(self.set.id, &different);
         match since {
             Since::Keys(mut keys) => {
                 keys.extend(different);
@@ -338,7 +339,7 @@ impl Driver<'_> {
     fn note(&mut self, status: Status) {
         let mut facts = self.live.facts();
         match status {
-            Status::Connected { .. } => facts.connected = true,
+            Status::Connected { .. } => (facts.connected, facts.set) = (true, Some(self.set.id)),
             Status::InSync(in_sync) => {
                 facts.in_sync = in_sync;
                 if in_sync {

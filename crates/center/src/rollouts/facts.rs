@@ -70,7 +70,7 @@ pub async fn look(fleet: &Fleet, id: &Id, before: &Known, revision: u64, keys: &
         let facts = live.facts();
         let at = set.as_ref().map(|set| set.id);
         let acked = facts.in_sync && at.is_some() && facts.in_sync_at.map(|(set, _)| set) == at;
-        let refused = facts.refused.iter().find(|(key, _)| (keys.has)(key));
+        let refused = at.and_then(|set| facts.refused_of(set).find(|(key, _)| (keys.has)(key)));
         (facts.connected, acked, refused.map(|(key, why)| format!("{key} was refused: {why}")))
     });
     let acked_at = match before.acked_at.filter(|_| before.revision == revision) {
