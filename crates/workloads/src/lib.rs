@@ -23,6 +23,7 @@ mod pod;
 mod quantity;
 mod queue;
 mod replicaset;
+mod revision;
 mod scheduler;
 mod statefulset;
 mod which;

@@ -1,15 +1,11 @@
 //! The revisions of a StatefulSet's template, kept as ControllerRevisions. Pure.
 
-use k8s_openapi::{
-    api::{
-        apps::v1::{ControllerRevision, StatefulSet},
-        core::v1::PodTemplateSpec,
-    },
-    apimachinery::pkg::{apis::meta::v1::ObjectMeta, runtime::RawExtension},
+use k8s_openapi::api::{
+    apps::v1::{ControllerRevision, StatefulSet},
+    core::v1::PodTemplateSpec,
 };
-use serde_json::{Value, json};
 
-use crate::owner;
+use crate::revision::{self, template_of};
 
 const HASH: &str = "controller.kubernetes.io/hash";
 
@@ -51,7 +47,8 @@ pub fn versions(set: &StatefulSet, known: &[&ControllerRevision], used: &[&str])
             (name(same), Some(Write::Renumber(Box::new(renumbered))))
         }
         None => {
-            let made = make(set, &spec.template, next)?;
+            let collisions = set.status.as_ref().and_then(|status| status.collision_count);
+            let made = revision::make(set, &spec.template, collisions, HASH, next)?;
             (name(&made), Some(Write::Create(Box::new(made))))
         }
     };
@@ -68,43 +65,4 @@ pub fn versions(set: &StatefulSet, known: &[&ControllerRevision], used: &[&str])
     let mut forget: Vec<String> = known.iter().map(|one| name(one)).filter(|name| !is_live(name)).collect();
     forget.truncate(forget.len().saturating_sub(limit));
     Some(Versions { current, update, write, forget })
-}
-
-fn template_of(revision: &ControllerRevision) -> Option<PodTemplateSpec> {
-    let mut template = revision.data.as_ref()?.0.pointer("/spec/template")?.clone();
-    template.as_object_mut()?.remove("$patch");
-    serde_json::from_value(template).ok()
-}
-
-fn make(set: &StatefulSet, template: &PodTemplateSpec, revision: i64) -> Option<ControllerRevision> {
-    let mut inner = serde_json::to_value(template).ok()?;
-    inner.as_object_mut()?.insert("$patch".into(), "replace".into());
-    let data = json!({"spec": {"template": inner}});
-    let collisions = set.status.as_ref().and_then(|status| status.collision_count).unwrap_or(0);
-    let hash = hash(&data, collisions);
-    let mut labels = template.metadata.as_ref().and_then(|meta| meta.labels.clone()).unwrap_or_default();
-    labels.insert(HASH.into(), hash.clone());
-    // A name of the set that is as long as it may be leaves room for this.
-    let name = set.metadata.name.as_deref().unwrap_or_default();
-    let name = name.get(..223.min(name.len())).unwrap_or(name);
-    Some(ControllerRevision {
-        metadata: ObjectMeta {
-            name: Some(format!("{name}-{hash}")),
-            namespace: set.metadata.namespace.clone(),
-            labels: Some(labels),
-            annotations: set.metadata.annotations.clone(),
-            owner_references: owner::reference(set).map(|reference| vec![reference]),
-            ..ObjectMeta::default()
-        },
-        data: Some(RawExtension(data)),
-        revision,
-    })
-}
-
-/// Letters that make no words, as upstream's names have them.
-fn hash(data: &Value, collisions: i32) -> String {
-    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-    let text = format!("{data}{}", if collisions > 0 { collisions.to_string() } else { String::new() });
-    let fnv = text.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    fnv.to_string().bytes().map(|digit| char::from(LETTERS[usize::from(digit) % LETTERS.len()])).collect()
 }
