@@ -87,7 +87,7 @@ def measure(args, server, found, kbench):
     center, count = server.center, 100 if args.quick else 1000
     make_workspace(center, WORKSPACE)
     wire = Wire(center.port)
-    edge = Edge(center, server.directory / "edge", "bench", WORKSPACE, through=wire)
+    edge = Edge(center, server.directory / "edge", "bench", WORKSPACE, args=["--runtime", "process"], through=wire)
     try:
         edge.start()
         edge.wait_connected()

@@ -3,6 +3,8 @@
 //! The kernel maps a program's file in pieces around whatever runs, and leaves them mapped: after start-up two thirds of that is code
 //! that ran once. What is let go of here is read from the file again, by a page fault, if it is needed after all.
 
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod heap;
 #[cfg(target_os = "linux")]
 mod maps;
 
@@ -22,11 +24,18 @@ pub fn let_go_of_code() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Lets go of what was allocated and is free again.
+/// Lets go of what was allocated and is free again, if it is much. Says whether it was.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-pub fn let_go_of_heap() {
+pub fn let_go_of_heap() -> std::io::Result<bool> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
     // SAFETY: may be called at any time, by any thread.
-    unsafe { libc::malloc_trim(0) };
+    let heap = unsafe { libc::mallinfo2() };
+    let is_worth_it = heap::is_loose(heap::anonymous(&status), heap.uordblks + heap.hblkhd);
+    if is_worth_it {
+        // SAFETY: may be called at any time, by any thread.
+        unsafe { libc::malloc_trim(0) };
+    }
+    Ok(is_worth_it)
 }
 
 /// All threads allocate from one heap: smaller, and slower only where many threads allocate all the time. Before other threads begin.
@@ -42,7 +51,9 @@ pub fn let_go_of_code() -> std::io::Result<()> {
 }
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-pub fn let_go_of_heap() {}
+pub fn let_go_of_heap() -> std::io::Result<bool> {
+    Ok(false)
+}
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn use_one_heap() {}
@@ -61,7 +72,7 @@ mod tests {
         let said = format!("{:?}", std::time::SystemTime::now());
         let before = resident();
         let_go_of_code().unwrap();
-        let_go_of_heap();
+        let_go_of_heap().unwrap();
         let after = resident();
         assert!(after < before, "{before} KiB, then {after} KiB");
         assert_ne!(said, format!("{:?}", std::time::SystemTime::now()));

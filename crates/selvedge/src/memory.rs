@@ -1,4 +1,4 @@
-//! Keeps a server small that has started: most of what start-up touched is never needed again.
+//! Keeps a server small: most of what start-up touched is never needed again, and what many requests needed at once is free afterwards.
 
 use std::time::Duration;
 
@@ -6,17 +6,12 @@ use std::time::Duration;
 const SETTLED: Duration = Duration::from_secs(1);
 /// What common requests brought in since may be let go of again.
 const AGAIN: Duration = Duration::from_secs(60);
-/// The heap is gone through only while it is small: going through a large one would be felt.
-const HEAPS: usize = 2;
 
 pub async fn keep_small() {
     tokio::time::sleep(SETTLED).await;
-    for round in 0.. {
-        if round < HEAPS {
-            resident::let_go_of_heap();
-        }
-        if let Err(error) = resident::let_go_of_code() {
-            tracing::debug!(%error, "code that is not needed stays in memory");
+    loop {
+        if let Err(error) = resident::let_go_of_heap().and_then(|_| resident::let_go_of_code()) {
+            tracing::debug!(%error, "memory that is not needed stays");
             return;
         }
         tokio::time::sleep(AGAIN).await;

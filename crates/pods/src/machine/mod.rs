@@ -246,6 +246,10 @@ impl Machine {
             Fact::Gone => self.is_gone = true,
             Fact::Containers { asked, containers } => self.see(containers, asked, now),
             Fact::Address(result) => {
+                if let Err(failure) = &result {
+                    let message = format!("Failed to create pod sandbox: {}", failure.message);
+                    self.note(true, None, "FailedCreatePodSandBox", message);
+                }
                 self.address = step(result.map_err(|failure| failure.message), now);
             }
             Fact::Volumes(result) => {

@@ -17,6 +17,8 @@ pub struct Story {
     pub missing: Vec<&'static str>,
     pub refuses: Option<Failure>,
     pub volumes: Result<(), String>,
+    /// Why the runtime cannot prepare the pod, if it cannot.
+    pub unprepared: Option<&'static str>,
     /// What was done, in short words.
     pub done: Vec<String>,
     /// Hooks and probes that nobody has answered.
@@ -42,6 +44,7 @@ impl Story {
             missing: Vec::new(),
             refuses: None,
             volumes: Ok(()),
+            unprepared: None,
             done: Vec::new(),
             open: Vec::new(),
         };
@@ -67,7 +70,11 @@ impl Story {
 
     fn act(&mut self, action: Action) {
         match action.clone() {
-            Action::Address => self.machine.hear(Fact::Address(Ok("127.1.0.5".parse().ok())), self.now),
+            Action::Address => {
+                let failure = |message: &str| Failure { reason: "RuntimeUnavailable", message: message.into() };
+                let address = self.unprepared.map_or(Ok("127.1.0.5".parse().ok()), |why| Err(failure(why)));
+                self.machine.hear(Fact::Address(address), self.now);
+            }
             Action::Volumes => self.machine.hear(Fact::Volumes(self.volumes.clone()), self.now),
             Action::Image { container } => {
                 let spec = spec::container(self.machine.pod(), &container).unwrap();

@@ -185,6 +185,18 @@ fn a_second_deletion_may_give_less_time() {
 }
 
 #[test]
+fn a_runtime_that_cannot_begin_says_so_at_the_pod() {
+    let mut story = Story::new(one("Always"));
+    story.unprepared = Some("the keeper does not start");
+    story.go();
+    assert_eq!(story.state("a"), "Waiting ContainerCreating");
+    assert_eq!(story.events(), ["FailedCreatePodSandBox: Failed to create pod sandbox: the keeper does not start"]);
+    story.unprepared = None;
+    story.wait(60);
+    assert_eq!(story.state("a"), "Running");
+}
+
+#[test]
 fn a_pod_that_never_started_is_deleted_at_once() {
     let mut story = Story::new(one("Always"));
     story.volumes = Err("configmap \"c\" not found".into());

@@ -132,7 +132,9 @@ impl Processes {
         if let Some(link) = held.as_ref().filter(|link| !link.is_over()) {
             return Ok(link.clone());
         }
-        let link = self.connect().await?;
+        let link = self.connect().await.inspect_err(|error| {
+            tracing::error!(%error, at = %self.dir.display(), "no container can be run");
+        })?;
         *held = Some(link.clone());
         // Whatever was known may have ended meanwhile.
         self.changed.notify_one();

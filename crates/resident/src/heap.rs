@@ -1,0 +1,46 @@
+//! When it is worth going through the heap.
+
+const MIB: usize = 1 << 20;
+/// What is resident besides the heap: stacks, and the addresses that were filled in at start.
+const BESIDES: usize = 3 * MIB;
+/// Going through a larger heap would be felt.
+const LARGEST: usize = 64 * MIB;
+
+/// Bytes that belong to no file, by what `/proc/self/status` says.
+pub fn anonymous(status: &str) -> usize {
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let amount = line.and_then(|line| line.split_whitespace().next()).and_then(|amount| amount.parse::<usize>().ok());
+    amount.unwrap_or(0).saturating_mul(1024)
+}
+
+/// Whether much more is resident than is in use.
+pub fn is_loose(resident: usize, in_use: usize) -> bool {
+    resident <= LARGEST && resident > in_use + in_use / 8 + BESIDES + MIB
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_much_and_not_too_much() {
+        for (resident, in_use, expected) in [
+            (10, 6, false),
+            (16, 6, true),
+            (20, 17, false),
+            (60, 52, false),
+            (60, 40, true),
+            (100, 10, false),
+            (0, 0, false),
+        ] {
+            assert_eq!(is_loose(resident * MIB, in_use * MIB), expected, "{resident} MiB resident, {in_use} in use");
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_says_is_read() {
+        assert_eq!(anonymous("VmRSS:\t  9 kB\nRssAnon:\t    6948 kB\nRssFile:\t 1 kB\n"), 6948 * 1024);
+        assert_eq!(anonymous("nothing"), 0);
+        assert!(anonymous(&std::fs::read_to_string("/proc/self/status").unwrap()) > 0);
+    }
+}
