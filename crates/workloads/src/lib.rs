@@ -94,6 +94,15 @@ pub async fn run(clients: Clients, which: BTreeSet<Controller>, mut stop: watch:
         tasks.spawn(watch);
     }
     tasks.spawn(writing);
-    let _ = stop.wait_for(|stop| *stop).await;
+    loop {
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => break,
+            // Nothing ends by itself. Something that does would be missed by nobody until its work is.
+            Some(ended) = tasks.join_next() => {
+                let error = ended.err().map(|error| error.to_string());
+                tracing::error!(error, "a controller ended; restart the agent, and report this");
+            }
+        }
+    }
     tasks.shutdown().await;
 }

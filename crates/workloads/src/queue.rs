@@ -13,6 +13,8 @@ use crate::cache::Key;
 const FIRST_WAIT: Duration = Duration::from_millis(5);
 /// Upstream waits up to a quarter of an hour; what failed on an edge is mostly its own disk, and that heals.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// Nothing is put off for longer: a time that an object asks for may be further away than any clock goes, and a clock that was set is noticed.
+const LONGEST_AGAIN: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The queue without waiting.
 #[derive(Default)]
@@ -73,7 +75,7 @@ impl State {
             }
             Again::In(wait) => {
                 self.failures.remove(key);
-                self.add_at(key.clone(), now + wait);
+                self.add_at(key.clone(), now + wait.min(LONGEST_AGAIN));
             }
             Again::Failed => {
                 let failures = self.failures.entry(key.clone()).or_default();
@@ -177,6 +179,16 @@ mod tests {
         assert_eq!(state.next(now), Ok(key("a")));
         state.done(&key("a"), Again::No, now);
         assert!(state.failures.is_empty() && state.later.is_empty() && state.due.is_empty());
+    }
+
+    #[test]
+    fn no_time_is_too_far_away() {
+        let now = Instant::now();
+        let mut state = State::default();
+        state.add(key("a"));
+        assert_eq!(state.next(now), Ok(key("a")));
+        state.done(&key("a"), Again::In(Duration::MAX), now);
+        assert_eq!(state.next(now), Err(Some(now + LONGEST_AGAIN)));
     }
 
     #[test]

@@ -22,6 +22,8 @@ use crate::{
 pub const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 /// More missed starts than this are worth a warning.
 const MANY: usize = 100;
+/// A last start that is further ahead than this was written by a clock that was wrong.
+const AHEAD: SignedDuration = SignedDuration::from_mins(10);
 /// After so many missed starts the way to the last one is shortened.
 const STEPS: usize = 1000;
 
@@ -157,6 +159,10 @@ fn start(cron: &CronJob, spec: &CronJobSpec, jobs: &[&Job], now: Timestamp, plan
             );
         }
     };
+    // Upstream waits until that time comes once more. A machine without a clock of its own may have been in any year when it started.
+    if plan.status.last_schedule_time.as_ref().is_some_and(|last| last.0.duration_since(now) > AHEAD) {
+        plan.status.last_schedule_time = Some(Time(now));
+    }
     let last = plan.status.last_schedule_time.as_ref().map(|time| time.0);
     let since = last.or(cron.metadata.creation_timestamp.as_ref().map(|time| time.0)).unwrap_or(now);
     let (due, missed) = latest(&schedule, &zone, since, spec.starting_deadline_seconds, now);

@@ -1,7 +1,10 @@
 use serde_json::{Value, json};
 
-use super::model::World;
-use crate::conformance::Case;
+use super::{decide::decide, model::World};
+use crate::{
+    conformance::Case,
+    world::{at, parse},
+};
 
 pub const CASES: &[Case] = &[
     ("cronjob/schedule", schedule),
@@ -17,6 +20,7 @@ pub const CASES: &[Case] = &[
     ("cronjob/unparseable", unparseable),
     ("cronjob/status", status),
     ("cronjob/missing-job", missing_job),
+    ("cronjob/clock-set-back", clock_set_back),
 ];
 
 /// The model's clock starts at 1970-01-12T13:46:40Z: 20 seconds before a full minute.
@@ -188,4 +192,23 @@ fn missing_job() {
     world.look();
     assert_eq!((&world.status()["active"], world.reasons.last()), (&Value::Null, Some(&"MissingJob")));
     assert_eq!(world.made.len(), 1, "what somebody deleted is not made again");
+}
+
+fn clock_set_back() {
+    let world = every_minute(json!({}));
+    let after = |last: &str, second: i64| {
+        let mut cron = world.cron().clone();
+        cron.status = Some(parse(json!({"lastScheduleTime": last})));
+        decide(&cron, &[], at(second))
+    };
+    // In ten years, says the clock that was wrong: from now on, then.
+    let plan = after("1980-01-01T00:00:00Z", 0);
+    assert!(plan.create.is_none());
+    let last = serde_json::to_value(&plan.status).unwrap()["lastScheduleTime"].clone();
+    assert_eq!(last, "1970-01-12T13:46:40Z");
+    assert!(after(last.as_str().unwrap(), 20).create.is_some());
+    // A little is waited for: what it is for has been started.
+    let plan = after("1970-01-12T13:50:00Z", 20);
+    assert!(plan.create.is_none());
+    assert_eq!(serde_json::to_value(&plan.status).unwrap()["lastScheduleTime"], "1970-01-12T13:50:00Z");
 }

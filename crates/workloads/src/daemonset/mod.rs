@@ -134,6 +134,8 @@ impl Reconciler for DaemonSets {
         let pods = self.dependents.pods.within(&key.namespace);
         let pods = owner::claim_all(&api, &*set, &selects, &self.dependents.api(&key.namespace), pods).await?;
         let nodes = self.nodes.all();
+        let is_there = |name: &str| nodes.iter().any(|node| node.metadata.name.as_deref() == Some(name));
+        self.failures().retain(|(of, node), _| of != key || is_there(node));
         let back_off = |node: &str| self.back_off(key, node);
         let seen =
             Seen { set: &set, nodes: &nodes, pods: &pods, hash: &hash, back_off: &back_off, now: Timestamp::now() };

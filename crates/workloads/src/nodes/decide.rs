@@ -1,6 +1,6 @@
 //! What the conditions of a node mean for its Pods: taints, and who has to go. Pure.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
@@ -8,7 +8,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
 };
 
-use crate::scheduler::fit;
+use crate::{pod, scheduler::fit};
 
 /// A node that says nothing for so long is unreachable.
 pub const PATIENCE: Duration = Duration::from_secs(50);
@@ -23,6 +23,47 @@ fn condition<'a>(node: &'a Node, kind: &str) -> Option<&'a NodeCondition> {
 /// `True`, `False` or `Unknown`, which is also what a node is that never said anything.
 pub fn ready(node: &Node) -> &str {
     condition(node, "Ready").map_or("Unknown", |ready| ready.status.as_str())
+}
+
+pub fn is_ready(node: &Node) -> bool {
+    ready(node) == "True"
+}
+
+/// What has to be written for one node now. What comes later in this list is not decided before the cache shows what came earlier.
+#[derive(Debug, Default, PartialEq)]
+pub struct Plan {
+    /// It fell silent.
+    pub conditions: Option<Vec<NodeCondition>>,
+    pub taints: Option<Vec<Taint>>,
+    /// Pods of which nobody knows whether they still answer.
+    pub mark: Vec<Arc<Pod>>,
+    pub evict: Vec<Arc<Pod>>,
+    /// When to look again although nothing happened.
+    pub again: Option<Duration>,
+}
+
+/// `pods` are those on the node; `silent_for` is since when nothing was heard from it; `evicts` as in [`taints`].
+pub fn decide(node: &Node, pods: &[Arc<Pod>], silent_for: Duration, evicts: bool, now: Timestamp) -> Plan {
+    let left = Some(PATIENCE.saturating_sub(silent_for)).filter(|left| !left.is_zero());
+    if left.is_none()
+        && let Some(conditions) = silent(node, now)
+    {
+        return Plan { conditions: Some(conditions), ..Plan::default() };
+    }
+    if let Some(taints) = taints(node, evicts, now) {
+        return Plan { taints: Some(taints), again: left, ..Plan::default() };
+    }
+    let mut plan = Plan { again: left, ..Plan::default() };
+    if left.is_none() && ready(node) == "Unknown" {
+        plan.mark = pods.iter().filter(|pod| pod::is_ready(pod)).cloned().collect();
+    }
+    for pod in pods.iter().filter(|pod| !pod::is_deleting(pod)) {
+        match goes_in(pod, fit::taints(node), now) {
+            Some(Duration::ZERO) => plan.evict.push(pod.clone()),
+            left => plan.again = [plan.again, left].into_iter().flatten().min(),
+        }
+    }
+    plan
 }
 
 /// The taints as they have to be; nothing if they are. `evicts` is false while no node at all works: then nobody would be better off elsewhere.
@@ -106,7 +147,7 @@ pub fn goes_in(pod: &Pod, taints: &[Taint], now: Timestamp) -> Option<Duration> 
         // Any that tolerates it for ever outweighs none of the others: the shortest counts.
         let Some(seconds) = tolerated.filter_map(|toleration| toleration.toleration_seconds).min() else { continue };
         let since = taint.time_added.as_ref().map_or(now, |Time(time)| *time);
-        let left = SignedDuration::from_secs(seconds.max(0)) - now.duration_since(since);
+        let left = SignedDuration::from_secs(seconds.max(0)).saturating_sub(now.duration_since(since));
         let left = Duration::try_from(left).unwrap_or_default();
         soonest = Some(soonest.map_or(left, |soonest| soonest.min(left)));
     }

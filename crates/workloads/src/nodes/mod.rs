@@ -2,6 +2,8 @@
 
 mod decide;
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;
 
 use std::{
@@ -28,12 +30,15 @@ use serde_json::json;
 pub use tests::CASES;
 use tokio::time::Instant;
 
+pub use self::decide::is_ready;
+
 use crate::{
     Setting,
     cache::{Cache, Key},
     events::{Recorder, Weight},
     pod,
     queue::Queue,
+    scheduler::fit,
     worker::{Error, Reconciler, code, work},
 };
 
@@ -47,7 +52,7 @@ pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
     // Whether anybody is evicted depends on all of them.
     let (to, of) = (queue.clone(), nodes.clone());
     nodes.listen(move |change| {
-        let ready = |node: &Option<Arc<Node>>| node.as_ref().is_some_and(|node| decide::ready(node) == "True");
+        let ready = |node: &Option<Arc<Node>>| node.as_ref().is_some_and(|node| is_ready(node));
         if ready(&change.old) == ready(&change.new) {
             change.states().take(1).for_each(|node| to.add(Key::of(&**node)));
         } else {
@@ -65,7 +70,7 @@ pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
     pods.listen(move |change| {
         let node = |pod: &Option<Arc<Pod>>| pod.as_ref().and_then(|pod| pod::node(pod).map(str::to_owned));
         if let Some(name) = node(&change.new).filter(|name| node(&change.old).as_ref() != Some(name))
-            && of.get(&Key::new("", &name)).is_some_and(|node| decide::ready(&node) != "True")
+            && of.get(&Key::new("", &name)).is_some_and(|node| has_pods_to_leave(&node))
         {
             to.add(Key::new("", &name));
         }
@@ -105,34 +110,36 @@ impl Reconciler for Nodes {
             self.heard.lock().unwrap_or_else(PoisonError::into_inner).remove(&key.name);
             return Ok(None);
         };
-        let api: Api<Node> = Api::all(self.client.clone());
         let now = Timestamp::now();
-        let left = decide::PATIENCE.saturating_sub(self.silent_for(&node));
-        if left.is_zero()
-            && let Some(conditions) = decide::silent(&node, now)
-        {
+        let evicts = self.nodes.all().iter().any(|node| is_ready(node));
+        let pods = if has_pods_to_leave(&node) { self.pods_on(&key.name) } else { Vec::new() };
+        let plan = decide::decide(&node, &pods, self.silent_for(&node), evicts, now);
+        let api: Api<Node> = Api::all(self.client.clone());
+        if let Some(conditions) = plan.conditions {
             let change = json!({"metadata": {"uid": node.metadata.uid}, "status": {"conditions": conditions}});
             api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(change)).await?;
-            self.recorder.tell(
-                &*node,
-                Weight::Normal,
-                "NodeNotReady",
-                format!("Node {} status is now: NodeNotReady", key.name),
-            );
-            self.mark_pods(&key.name).await?;
-            return Ok(None);
+            let message = format!("Node {} status is now: NodeNotReady", key.name);
+            self.recorder.tell(&*node, Weight::Normal, "NodeNotReady", message);
         }
-        let evicts = self.nodes.all().iter().any(|node| decide::ready(node) == "True");
-        if let Some(taints) = decide::taints(&node, evicts, now) {
+        if let Some(taints) = plan.taints {
             // With the revision that was read: the whole list is written, and others write taints, too.
             let change =
                 json!({"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": taints}});
             api.patch(&key.name, &PatchParams::default(), &Patch::Merge(change)).await?;
-            return Ok((!left.is_zero()).then_some(left));
         }
-        let evicted = self.evict(&node, now).await?;
-        Ok([(!left.is_zero()).then_some(left), evicted].into_iter().flatten().min())
+        for pod in &plan.mark {
+            self.mark(pod, now).await?;
+        }
+        for pod in &plan.evict {
+            self.evict(pod, now).await?;
+        }
+        Ok(plan.again)
     }
+}
+
+/// Whether anything on a node has to be told that it is not well.
+fn has_pods_to_leave(node: &Node) -> bool {
+    !is_ready(node) || fit::taints(node).iter().any(|taint| taint.effect == "NoExecute")
 }
 
 impl Nodes {
@@ -159,55 +166,41 @@ impl Nodes {
         pods
     }
 
-    /// Nobody knows whether they still answer.
-    async fn mark_pods(&self, node: &str) -> Result<(), Error> {
-        for pod in self.pods_on(node).iter().filter(|pod| pod::is_ready(pod)) {
-            let key = Key::of(&**pod);
-            let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
-            let condition = json!({"type": "Ready", "status": "False", "lastTransitionTime": Time(Timestamp::now())});
-            let change = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
-            match api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(change)).await {
-                Err(error) if !matches!(code(&error), 404 | 409) => return Err(error.into()),
-                _ => self.recorder.tell(&**pod, Weight::Warning, "NodeNotReady", "Node is not ready"),
-            }
+    /// Nobody knows whether it still answers.
+    async fn mark(&self, pod: &Arc<Pod>, now: Timestamp) -> Result<(), Error> {
+        let key = Key::of(&**pod);
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+        let condition = json!({"type": "Ready", "status": "False", "lastTransitionTime": Time(now)});
+        let change = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
+        match api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(change)).await {
+            Err(error) if !matches!(code(&error), 404 | 409) => return Err(error.into()),
+            _ => self.recorder.tell(&**pod, Weight::Warning, "NodeNotReady", "Node is not ready"),
         }
         Ok(())
     }
 
-    async fn evict(&self, node: &Node, now: Timestamp) -> Result<Option<Duration>, Error> {
-        let taints = crate::scheduler::fit::taints(node);
-        if !taints.iter().any(|taint| taint.effect == "NoExecute") {
-            return Ok(None);
-        }
-        let mut again: Option<Duration> = None;
-        for pod in self.pods_on(node.metadata.name.as_deref().unwrap_or_default()) {
-            let Some(left) = decide::goes_in(&pod, taints, now).filter(|_| !pod::is_deleting(&pod)) else { continue };
-            if !left.is_zero() {
-                again = Some(again.map_or(left, |again| again.min(left)));
-                continue;
-            }
-            let key = Key::of(&*pod);
-            let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
-            let condition = json!({
-                "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
-                "message": "Taint manager: deleting due to NoExecute taint", "lastTransitionTime": Time(now),
-            });
-            let change = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
-            let preconditions = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
-            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-            let marked = api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(change)).await;
-            let deleted = match marked {
-                Ok(_) => api.delete(&key.name, &params).await.map(|_| ()),
-                Err(error) => Err(error),
-            };
-            match deleted {
-                Err(error) if !matches!(code(&error), 404 | 409) => return Err(error.into()),
-                _ => {
-                    let message = format!("Marking for deletion Pod {key}");
-                    self.recorder.tell(&*pod, Weight::Normal, "TaintManagerEviction", message);
-                }
+    async fn evict(&self, pod: &Arc<Pod>, now: Timestamp) -> Result<(), Error> {
+        let key = Key::of(&**pod);
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+        let condition = json!({
+            "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
+            "message": "Taint manager: deleting due to NoExecute taint", "lastTransitionTime": Time(now),
+        });
+        let change = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
+        let preconditions = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        let marked = api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(change)).await;
+        let deleted = match marked {
+            Ok(_) => api.delete(&key.name, &params).await.map(|_| ()),
+            Err(error) => Err(error),
+        };
+        match deleted {
+            Err(error) if !matches!(code(&error), 404 | 409) => Err(error.into()),
+            _ => {
+                let message = format!("Marking for deletion Pod {key}");
+                self.recorder.tell(&**pod, Weight::Normal, "TaintManagerEviction", message);
+                Ok(())
             }
         }
-        Ok(again)
     }
 }

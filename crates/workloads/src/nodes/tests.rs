@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::{
     api::core::v1::{Node, Pod, Taint},
@@ -6,7 +6,7 @@ use k8s_openapi::{
 };
 use serde_json::{Value, json};
 
-use super::decide::{goes_in, ready, silent, taints};
+use super::decide::{PATIENCE, decide, goes_in, ready, silent, taints};
 use crate::{
     conformance::Case,
     world::{at, parse},
@@ -18,6 +18,7 @@ pub const CASES: &[Case] = &[
     ("node/keeps-foreign-taints", keeps_foreign_taints),
     ("node/no-eviction-without-an-alternative", no_eviction_without_an_alternative),
     ("node/silent", falls_silent),
+    ("node/marks-pods", marks_pods),
     ("node/evicts", evicts),
     ("node/toleration-seconds", toleration_seconds),
 ];
@@ -94,6 +95,25 @@ fn falls_silent() {
     assert_eq!(silent(&node(&[], json!({})), at(0)).unwrap()[0].reason.as_deref(), Some("NodeStatusNeverUpdated"));
 }
 
+/// Until it is done: the write before may have failed half way.
+fn marks_pods() {
+    let on_it = |ready: &str| -> Arc<Pod> {
+        Arc::new(parse(
+            json!({"spec": {"containers": []}, "status": {"conditions": [{"type": "Ready", "status": ready}]}}),
+        ))
+    };
+    let pods = [on_it("True"), on_it("False")];
+    let spec = json!({"taints": [{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}]});
+    for (status, silent_for, count) in
+        [("Unknown", PATIENCE, 1), ("Unknown", Duration::ZERO, 0), ("False", PATIENCE, 0), ("True", PATIENCE, 0)]
+    {
+        let kinds = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
+        let conditions: Vec<(&str, &str)> = kinds.iter().map(|kind| (*kind, status)).collect();
+        let plan = decide(&node(&conditions, spec.clone()), &pods, silent_for, false, at(0));
+        assert_eq!(plan.mark.len(), count, "{status} {silent_for:?}");
+    }
+}
+
 fn pod(tolerations: Value) -> Pod {
     parse(json!({"spec": {"containers": [], "tolerations": tolerations}}))
 }
@@ -127,4 +147,7 @@ fn toleration_seconds() {
         let got = goes_in(&pod(tolerations.clone()), &[taint("NoExecute")], at(now));
         assert_eq!(got, expected.map(Duration::from_secs), "{tolerations} at {now}");
     }
+    // Further away than any clock goes, with a clock that was set back.
+    let left = goes_in(&pod(json!([patient(i64::MAX)])), &[taint("NoExecute")], at(-100));
+    assert!(left.is_some_and(|left| left > Duration::from_secs(1 << 40)), "{left:?}");
 }

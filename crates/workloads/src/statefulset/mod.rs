@@ -140,7 +140,7 @@ impl Reconciler for StatefulSets {
             false => {
                 // Another revision has the name: the next hash is made with this number.
                 let mut status = set.status.clone().unwrap_or_default();
-                status.collision_count = Some(status.collision_count.unwrap_or(0) + 1);
+                status.collision_count = Some(status.collision_count.unwrap_or(0).saturating_add(1));
                 status
             }
         };

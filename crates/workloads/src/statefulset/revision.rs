@@ -41,7 +41,7 @@ pub fn versions(set: &StatefulSet, known: &[&ControllerRevision], used: &[&str])
     let name = |one: &ControllerRevision| one.metadata.name.clone().unwrap_or_default();
     let same = known.iter().rev().find(|one| template_of(one).as_ref() == Some(&spec.template));
     let (update, write) = match same {
-        Some(same) if same.revision + 1 == next => (name(same), None),
+        Some(same) if same.revision.saturating_add(1) == next => (name(same), None),
         Some(same) => {
             let renumbered = ControllerRevision { revision: next, ..(*same).clone() };
             (name(same), Some(Write::Renumber(Box::new(renumbered))))
