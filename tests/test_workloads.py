@@ -227,7 +227,8 @@ def test_a_pod_that_fits_nowhere_is_told_why(kubectl, edge):
 
     said = wait_for("a reason", condition)
     assert (said["status"], said["reason"]) == ("False", "Unschedulable")
-    assert said["message"] == "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector."
+    assert said["message"] == ("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector. no new claims to deallocate, "
+                               "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.")
     wait_for("an event", lambda: "FailedScheduling" in kubectl("get", "events"))
     edge.nodes.add("huge", cpu="64", size="big")
     wait_for("a node", lambda: kubectl.json("get", "pod", "big")["spec"].get("nodeName") == "huge")

@@ -87,6 +87,9 @@ pub struct EdgeSettings {
     /// Which workload controllers run, as in *,-scheduler: all but the scheduler. Nothing runs with --runtime cluster.
     #[arg(long, env = "SELVEDGE_CONTROLLERS", value_delimiter = ',', allow_hyphen_values = true, value_name = "NAME")]
     controllers: Option<Vec<String>>,
+    /// So many Pods that have ended are kept before the oldest are deleted; 0 keeps all. 500 unless said otherwise.
+    #[arg(long, env = "SELVEDGE_TERMINATED_POD_GC_THRESHOLD", value_name = "COUNT")]
+    terminated_pod_gc_threshold: Option<usize>,
     /// With --runtime process: what is run for an image, as in --image nginx='/usr/sbin/nginx -g "daemon off;"'. Can be given several times.
     #[arg(long = "image", value_name = "NAME=COMMAND")]
     images: Vec<String>,
@@ -122,6 +125,7 @@ struct Own {
     #[serde(skip_serializing_if = "Option::is_none")]
     kubeconfig: Option<PathBuf>,
     controllers: Vec<String>,
+    terminated_pod_gc_threshold: usize,
     /// Commands by image, as on the command line.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     images: BTreeMap<String, Vec<String>>,
@@ -137,6 +141,7 @@ impl Default for Own {
             runtime: Runtime::default(),
             kubeconfig: None,
             controllers: vec!["*".into()],
+            terminated_pod_gc_threshold: workloads::Options::default().terminated_pods,
             images: BTreeMap::new(),
         }
     }
@@ -175,7 +180,18 @@ impl EdgeConfig {
                 || format!("{} is not a valid configuration (`selvedge edge config` prints one)", path.display());
             let mut all: yaml_serde::Mapping = yaml_serde::from_str(&text).with_context(wrong)?;
             let mut mine = yaml_serde::Mapping::new();
-            for field in ["center", "token", "name", "labels", "runtime", "kubeconfig", "controllers", "images"] {
+            const OWN: [&str; 9] = [
+                "center",
+                "token",
+                "name",
+                "labels",
+                "runtime",
+                "kubeconfig",
+                "controllers",
+                "terminatedPodGcThreshold",
+                "images",
+            ];
+            for field in OWN {
                 if let Some(value) = all.remove(field) {
                     mine.insert(field.into(), value);
                 }
@@ -199,6 +215,8 @@ impl EdgeConfig {
         own.kubeconfig = settings.kubeconfig.filter(|path| !path.as_os_str().is_empty()).or(own.kubeconfig);
         own.controllers = settings.controllers.unwrap_or(own.controllers);
         own.controllers.retain(|name| !name.is_empty());
+        own.terminated_pod_gc_threshold =
+            settings.terminated_pod_gc_threshold.unwrap_or(own.terminated_pod_gc_threshold);
         workloads::which(own.controllers.iter().map(String::as_str))?;
         if own.kubeconfig.is_some() && own.runtime != Runtime::Cluster {
             bail!("--kubeconfig names the cluster of --runtime cluster, which was not asked for");
@@ -272,7 +290,9 @@ fn serve(config: &EdgeConfig) -> Result<()> {
         let running = start(&config.server, &agent, &runs).await?;
         tokio::spawn(memory::keep_small());
         let (stop, stopped) = watch::channel(false);
-        let controllers = workloads::run(inside::clients(&running.server), config.controllers(), stopped.clone());
+        let options = workloads::Options { terminated_pods: config.own.terminated_pod_gc_threshold };
+        let clients = inside::clients(&running.server);
+        let controllers = workloads::run(clients, config.controllers(), options, stopped.clone());
         let controllers = tokio::spawn(controllers);
         let mut linked = tokio::spawn(link(joined.ok_or(joining), agent, runs, running.server.clone(), stopped));
         let told = tokio::select! {

@@ -16,9 +16,14 @@ fn cases() -> Vec<Case> {
         crate::job::CASES,
         crate::cronjob::CASES,
         crate::endpoints::CASES,
+        crate::endpoints::MIRRORING,
+        crate::podgc::CASES,
         crate::daemonset::CASES,
         crate::disruption::CASES,
         crate::scheduler::CASES,
+        crate::scheduler::SPREAD,
+        crate::scheduler::PREEMPTION,
+        crate::scheduler::VOLUMES,
         crate::nodes::CASES,
     ]
     .concat()

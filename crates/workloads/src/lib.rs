@@ -20,6 +20,7 @@ mod nodes;
 mod note;
 mod owner;
 mod pod;
+mod podgc;
 mod quantity;
 mod queue;
 mod replicaset;
@@ -56,7 +57,22 @@ struct Setting {
     clients: Clients,
     caches: Caches,
     events: Events,
+    options: Options,
     stop: watch::Receiver<bool>,
+}
+
+/// What can be set of controllers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// So many Pods that have ended are kept, or all if that is 0.
+    pub terminated_pods: usize,
+}
+
+impl Default for Options {
+    /// Upstream keeps 12,500, which is more than a small machine's whole memory.
+    fn default() -> Self {
+        Self { terminated_pods: 500 }
+    }
 }
 
 impl Setting {
@@ -68,10 +84,10 @@ impl Setting {
 }
 
 /// Runs controllers until told to stop.
-pub async fn run(clients: Clients, which: BTreeSet<Controller>, mut stop: watch::Receiver<bool>) {
+pub async fn run(clients: Clients, which: BTreeSet<Controller>, options: Options, mut stop: watch::Receiver<bool>) {
     let (events, writing) = Events::new();
     let caches = Caches::new(clients(READER), stop.clone());
-    let mut setting = Setting { clients, caches, events, stop: stop.clone() };
+    let mut setting = Setting { clients, caches, events, options, stop: stop.clone() };
     let mut tasks = JoinSet::new();
     for controller in which {
         match controller {
@@ -85,6 +101,8 @@ pub async fn run(clients: Clients, which: BTreeSet<Controller>, mut stop: watch:
             Controller::Job => tasks.spawn(job::controller(&mut setting)),
             Controller::CronJob => tasks.spawn(cronjob::controller(&mut setting)),
             Controller::EndpointSlice => tasks.spawn(endpoints::controller(&mut setting)),
+            Controller::EndpointSliceMirroring => tasks.spawn(endpoints::mirroring(&mut setting)),
+            Controller::PodGarbageCollector => tasks.spawn(podgc::controller(&mut setting)),
         };
     }
     if tasks.is_empty() {

@@ -12,13 +12,15 @@ pub enum Controller {
     Job,
     CronJob,
     EndpointSlice,
+    EndpointSliceMirroring,
+    PodGarbageCollector,
     Disruption,
     NodeLifecycle,
     Scheduler,
 }
 
 impl Controller {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Deployment,
         Self::ReplicaSet,
         Self::StatefulSet,
@@ -26,6 +28,8 @@ impl Controller {
         Self::Job,
         Self::CronJob,
         Self::EndpointSlice,
+        Self::EndpointSliceMirroring,
+        Self::PodGarbageCollector,
         Self::Disruption,
         Self::NodeLifecycle,
         Self::Scheduler,
@@ -41,6 +45,8 @@ impl Controller {
             Self::Job => "job",
             Self::CronJob => "cronjob",
             Self::EndpointSlice => "endpointslice",
+            Self::EndpointSliceMirroring => "endpointslice-mirroring",
+            Self::PodGarbageCollector => "pod-garbage-collector",
             Self::Disruption => "disruption",
             Self::NodeLifecycle => "node-lifecycle",
             Self::Scheduler => "scheduler",

@@ -1,27 +1,31 @@
 //! EndpointSlices and Endpoints: the addresses behind each Service.
 
 mod address;
+mod mirror;
+#[cfg(test)]
+mod mirror_tests;
+mod mirroring;
 #[cfg(test)]
 mod model;
 mod slices;
 mod subsets;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use futures::future::{BoxFuture, join_all};
+use futures::future::BoxFuture;
 use k8s_openapi::api::{
     core::v1::{Endpoints, Node, Pod, Service},
     discovery::v1::EndpointSlice,
 };
-use kube::{
-    Api, Client,
-    api::{DeleteParams, PostParams, Preconditions},
-};
+use kube::{Api, Client, api::PostParams};
 
+pub use self::mirroring::controller as mirroring;
+use self::writer::{Writer, this_one};
 #[cfg(test)]
-pub use tests::CASES;
+pub use self::{mirror_tests::CASES as MIRRORING, tests::CASES};
 
 use crate::{
     Setting,
@@ -43,15 +47,13 @@ pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
     let (old_client, _) = setting.actor("endpoint-controller", "endpoint-controller");
     let caches = &mut setting.caches;
     let all = Slices {
-        client,
+        writer: Writer { client, slices: caches.of(), written: Written::default() },
         old_client,
         recorder,
         services: caches.of(),
         pods: caches.of(),
         nodes: caches.of(),
-        slices: caches.of(),
         endpoints: caches.of(),
-        written: Written::default(),
     };
     let queue = Arc::new(Queue::default());
     let to = queue.clone();
@@ -70,14 +72,7 @@ pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
             }
         }
     });
-    let to = queue.clone();
-    all.slices.listen(move |change| {
-        for slice in change.states() {
-            if let Some(service) = slices::service_of(slice) {
-                to.add(Key::new(slice.metadata.namespace.as_deref().unwrap_or_default(), service));
-            }
-        }
-    });
+    all.writer.listen(&queue, slices::CONTROLLER);
     let to = queue.clone();
     all.endpoints.listen(move |change| change.states().for_each(|endpoints| to.add(Key::of(&**endpoints))));
     let stop = setting.stop.clone();
@@ -85,7 +80,7 @@ pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
         all.services.ready().await;
         all.pods.ready().await;
         all.nodes.ready().await;
-        all.slices.ready().await;
+        all.writer.slices.ready().await;
         all.endpoints.ready().await;
         work("endpointslice", queue, all, stop).await;
     })
@@ -102,31 +97,25 @@ fn view(pod: &Pod) -> impl PartialEq + '_ {
 }
 
 struct Slices {
-    client: Client,
+    writer: Writer,
     /// For Endpoints, which are another account's.
     old_client: Client,
     recorder: Recorder,
     services: Arc<Cache<Service>>,
     pods: Arc<Cache<Pod>>,
     nodes: Arc<Cache<Node>>,
-    slices: Arc<Cache<EndpointSlice>>,
     endpoints: Arc<Cache<Endpoints>>,
-    written: Written,
 }
 
 impl Reconciler for Slices {
     async fn reconcile(&self, key: &Key) -> Result<Option<Duration>, Error> {
-        if !self.written.is_shown(key) {
+        if !self.writer.written.is_shown(key) {
             return Ok(Some(LATE));
         }
-        let all = self.slices.within(&key.namespace);
-        let mine: Vec<&EndpointSlice> = all
-            .iter()
-            .map(|slice| &**slice)
-            .filter(|slice| slices::service_of(slice) == Some(key.name.as_str()))
-            .collect();
+        let all = self.writer.of_service(key, slices::CONTROLLER);
+        let mine: Vec<&EndpointSlice> = all.iter().map(|slice| &**slice).collect();
         let Some(service) = self.services.get(key) else {
-            self.written.forget(key);
+            self.writer.written.forget(key);
             return self.clean_up(key, &mine).await;
         };
         let pods = self.pods.within(&key.namespace);
@@ -134,7 +123,7 @@ impl Reconciler for Slices {
         let plan = slices::decide(&service, &pods, &mine, &self.zones());
         let endpoints = subsets::decide(&service, &pods, self.endpoints.get(key).as_deref());
         let (slices, endpoints) =
-            futures::future::join(self.write(key, plan, &mine), self.write_endpoints(key, endpoints)).await;
+            futures::future::join(self.writer.write(key, plan, &mine), self.write_endpoints(key, endpoints)).await;
         if let Err(error) = slices.and(endpoints) {
             if !error.is_conflict() {
                 let message = format!("Error updating Endpoint Slices for Service {key}: {error}");
@@ -156,39 +145,6 @@ impl Slices {
         nodes.iter().filter_map(zone).collect()
     }
 
-    async fn write(&self, key: &Key, plan: slices::Plan, mine: &[&EndpointSlice]) -> Result<(), Error> {
-        let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &key.namespace);
-        for slice in &plan.create {
-            match api.create(&PostParams::default(), slice).await {
-                Ok(made) => self.written.wrote(key, &self.slices, &made),
-                Err(error) if is_going(&error) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        for slice in &plan.update {
-            let name = slice.metadata.name.as_deref().unwrap_or_default();
-            let made = api.replace(name, &PostParams::default(), slice).await?;
-            self.written.wrote(key, &self.slices, &made);
-        }
-        let gone =
-            mine.iter().filter(|slice| slice.metadata.name.as_ref().is_some_and(|name| plan.delete.contains(name)));
-        join_all(gone.map(|slice| self.delete_slice(key, slice))).await.into_iter().collect()
-    }
-
-    async fn delete_slice(&self, key: &Key, slice: &EndpointSlice) -> Result<(), Error> {
-        let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &key.namespace);
-        match api
-            .delete(slice.metadata.name.as_deref().unwrap_or_default(), &this_one(slice.metadata.uid.clone()))
-            .await
-        {
-            Err(error) if !matches!(code(&error), 404 | 409) => Err(error.into()),
-            _ => {
-                self.written.deleted(key, &self.slices, slice);
-                Ok(())
-            }
-        }
-    }
-
     async fn write_endpoints(&self, key: &Key, wanted: Option<Endpoints>) -> Result<(), Error> {
         let Some(wanted) = wanted else { return Ok(()) };
         let api: Api<Endpoints> = Api::namespaced(self.old_client.clone(), &key.namespace);
@@ -197,7 +153,7 @@ impl Slices {
             None => api.create(&PostParams::default(), &wanted).await,
         };
         match written {
-            Ok(made) => self.written.wrote(key, &self.endpoints, &made),
+            Ok(made) => self.writer.written.wrote(key, &self.endpoints, &made),
             Err(error) if is_going(&error) => {}
             Err(error) => return Err(error.into()),
         }
@@ -207,7 +163,7 @@ impl Slices {
     /// A Service that is gone takes along what was made for it.
     async fn clean_up(&self, key: &Key, mine: &[&EndpointSlice]) -> Result<Option<Duration>, Error> {
         for slice in mine {
-            self.delete_slice(key, slice).await?;
+            self.writer.delete(key, slice).await?;
         }
         if let Some(endpoints) = self.endpoints.get(key).filter(|endpoints| subsets::is_ours(endpoints)) {
             let api: Api<Endpoints> = Api::namespaced(self.old_client.clone(), &key.namespace);
@@ -216,11 +172,7 @@ impl Slices {
                 _ => {}
             }
         }
-        self.written.forget(key);
+        self.writer.written.forget(key);
         Ok(None)
     }
-}
-
-fn this_one(uid: Option<String>) -> DeleteParams {
-    DeleteParams { preconditions: Some(Preconditions { uid, resource_version: None }), ..DeleteParams::default() }
 }

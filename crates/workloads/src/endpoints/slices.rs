@@ -27,18 +27,18 @@ pub struct Plan {
     pub delete: Vec<String>,
 }
 
-/// Whether a slice is this controller's, and of which Service.
-pub fn service_of(slice: &EndpointSlice) -> Option<&str> {
+/// Of which Service a slice is, if it is this controller's.
+pub fn service_of<'a>(slice: &'a EndpointSlice, controller: &str) -> Option<&'a str> {
     let labels = slice.metadata.labels.as_ref()?;
-    labels.get(SERVICE).map(String::as_str).filter(|_| labels.get(MANAGED_BY).is_some_and(|by| by == CONTROLLER))
+    labels.get(SERVICE).map(String::as_str).filter(|_| labels.get(MANAGED_BY).is_some_and(|by| by == controller))
 }
 
-type Shape = (Family, Vec<Port>);
+pub type Shape = (Family, Vec<Port>);
 
 /// `pods` are those that the Service selects; `slices` those that this controller made for it. `zones` is by node.
 pub fn decide(service: &Service, pods: &[&Pod], slices: &[&EndpointSlice], zones: &BTreeMap<String, String>) -> Plan {
     let Some(spec) = service.spec.as_ref().filter(|_| address::has_endpoints(service)) else { return Plan::default() };
-    let mut wanted: BTreeMap<Shape, BTreeMap<String, Endpoint>> = BTreeMap::new();
+    let mut wanted = Wanted::new();
     for family in address::families(spec) {
         for one in pods {
             let Some(ip) = address::address(one, family) else { continue };
@@ -53,13 +53,32 @@ pub fn decide(service: &Service, pods: &[&Pod], slices: &[&EndpointSlice], zones
             wanted.insert((family, Vec::new()), BTreeMap::new());
         }
     }
+    pack(&Mold { meta: meta(service), most: MOST, key: key_of, has_annotations: false }, wanted, slices)
+}
+
+/// What is the same of all slices that are made of one thing.
+pub struct Mold {
+    pub meta: ObjectMeta,
+    /// So many endpoints are in one slice.
+    pub most: usize,
+    /// What an endpoint is found again by.
+    pub key: fn(&Endpoint) -> Option<String>,
+    /// Whether annotations are ours, too.
+    pub has_annotations: bool,
+}
+
+/// By shape, the endpoints that there have to be, by what they are found again by.
+pub type Wanted = BTreeMap<Shape, BTreeMap<String, Endpoint>>;
+
+/// What has to be written so that slices hold what is wanted. A shape without endpoints has a slice that says so.
+pub fn pack(mold: &Mold, wanted: Wanted, slices: &[&EndpointSlice]) -> Plan {
     let mut plan = Plan::default();
     let mut rest: Vec<&EndpointSlice> = slices.to_vec();
     rest.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
     for (shape, endpoints) in wanted {
         let (same, others) = rest.into_iter().partition(|slice| shape_of(slice).as_ref() == Some(&shape));
         rest = others;
-        fit(service, &shape, endpoints, same, &mut plan);
+        fit(mold, &shape, endpoints, same, &mut plan);
     }
     plan.delete.extend(rest.iter().filter_map(|slice| slice.metadata.name.clone()));
     plan
@@ -67,7 +86,7 @@ pub fn decide(service: &Service, pods: &[&Pod], slices: &[&EndpointSlice], zones
 
 /// Puts endpoints of one shape into slices, with as few writes as possible: who is in a slice stays there.
 fn fit(
-    service: &Service,
+    mold: &Mold,
     shape: &Shape,
     mut endpoints: BTreeMap<String, Endpoint>,
     slices: Vec<&EndpointSlice>,
@@ -76,8 +95,8 @@ fn fit(
     let is_empty = endpoints.is_empty();
     let mut kept: Vec<(&EndpointSlice, Vec<Endpoint>)> = Vec::new();
     for slice in slices {
-        let have = slice.endpoints.iter().flatten().filter_map(key_of);
-        let stay: Vec<Endpoint> = have.filter_map(|key| endpoints.remove(&key)).take(MOST).collect();
+        let have = slice.endpoints.iter().flatten().filter_map(mold.key);
+        let stay: Vec<Endpoint> = have.filter_map(|key| endpoints.remove(&key)).take(mold.most).collect();
         kept.push((slice, stay));
     }
     // New ones go where something changes anyway, then where there is room.
@@ -85,15 +104,15 @@ fn fit(
     kept.sort_by_key(|(slice, stay)| (!changes(slice, stay), std::cmp::Reverse(stay.len())));
     let mut new = endpoints.into_values();
     for (_, stay) in &mut kept {
-        let room = MOST.saturating_sub(stay.len());
+        let room = mold.most.saturating_sub(stay.len());
         stay.extend(new.by_ref().take(room));
     }
     loop {
-        let more: Vec<Endpoint> = new.by_ref().take(MOST).collect();
+        let more: Vec<Endpoint> = new.by_ref().take(mold.most).collect();
         if more.is_empty() {
             break;
         }
-        plan.create.push(make(service, shape, more));
+        plan.create.push(make(mold, shape, more));
     }
     let mut has_one = false;
     for (slice, stay) in kept {
@@ -103,16 +122,21 @@ fn fit(
             continue;
         }
         has_one = true;
-        let mut wanted = make(service, shape, stay);
+        let mut wanted = make(mold, shape, stay);
         let meta = std::mem::take(&mut wanted.metadata);
-        wanted.metadata =
-            ObjectMeta { labels: meta.labels, owner_references: meta.owner_references, ..slice.metadata.clone() };
+        let annotations = if mold.has_annotations { meta.annotations } else { slice.metadata.annotations.clone() };
+        wanted.metadata = ObjectMeta {
+            labels: meta.labels,
+            annotations,
+            owner_references: meta.owner_references,
+            ..slice.metadata.clone()
+        };
         if !is_same(&wanted, slice) {
             plan.update.push(wanted);
         }
     }
     if is_empty && !has_one {
-        plan.create.push(make(service, shape, Vec::new()));
+        plan.create.push(make(mold, shape, Vec::new()));
     }
 }
 
@@ -139,7 +163,22 @@ fn shape_of(slice: &EndpointSlice) -> Option<Shape> {
     Some((family, ports.collect::<Option<Vec<Port>>>()?))
 }
 
-fn make(service: &Service, (family, ports): &Shape, endpoints: Vec<Endpoint>) -> EndpointSlice {
+fn make(mold: &Mold, (family, ports): &Shape, endpoints: Vec<Endpoint>) -> EndpointSlice {
+    let ports = ports.iter().map(|port| EndpointPort {
+        name: Some(port.name.clone()),
+        protocol: Some(port.protocol.clone()),
+        port: Some(port.number),
+        app_protocol: port.app_protocol.clone(),
+    });
+    EndpointSlice {
+        metadata: mold.meta.clone(),
+        address_type: family.name().into(),
+        endpoints: Some(endpoints),
+        ports: Some(ports.collect()),
+    }
+}
+
+fn meta(service: &Service) -> ObjectMeta {
     let name = service.metadata.name.clone().unwrap_or_default();
     let mut labels = service.metadata.labels.clone().unwrap_or_default();
     labels.remove(HEADLESS);
@@ -148,23 +187,12 @@ fn make(service: &Service, (family, ports): &Shape, endpoints: Vec<Endpoint>) ->
     if service.spec.as_ref().is_some_and(address::is_headless) {
         labels.insert(HEADLESS.into(), String::new());
     }
-    let ports = ports.iter().map(|port| EndpointPort {
-        name: Some(port.name.clone()),
-        protocol: Some(port.protocol.clone()),
-        port: Some(port.number),
-        app_protocol: port.app_protocol.clone(),
-    });
-    EndpointSlice {
-        metadata: ObjectMeta {
-            generate_name: Some(format!("{name}-")),
-            namespace: service.metadata.namespace.clone(),
-            labels: Some(labels),
-            owner_references: owner::reference(service).map(|reference| vec![reference]),
-            ..ObjectMeta::default()
-        },
-        address_type: family.name().into(),
-        endpoints: Some(endpoints),
-        ports: Some(ports.collect()),
+    ObjectMeta {
+        generate_name: Some(format!("{name}-")),
+        namespace: service.metadata.namespace.clone(),
+        labels: Some(labels),
+        owner_references: owner::reference(service).map(|reference| vec![reference]),
+        ..ObjectMeta::default()
     }
 }
 

@@ -19,6 +19,9 @@ pub struct Term {
     selected: Option<Selector>,
     /// Nothing selects no Pod.
     selector: Option<Selector>,
+    /// Labels that have to be the Pod's own, and those that must not.
+    same: Vec<(String, String)>,
+    other: Vec<(String, String)>,
 }
 
 impl Term {
@@ -30,7 +33,12 @@ impl Term {
             namespaces = of.metadata.namespace.iter().cloned().collect();
         }
         let selector = term.label_selector.as_ref().and_then(parse);
-        Self { topology: term.topology_key.clone(), namespaces, selected, selector }
+        let own = |keys: Option<&Vec<String>>| -> Vec<(String, String)> {
+            let labels = of.metadata.labels.as_ref();
+            keys.into_iter().flatten().filter_map(|key| Some((key.clone(), labels?.get(key)?.clone()))).collect()
+        };
+        let (same, other) = (own(term.match_label_keys.as_ref()), own(term.mismatch_label_keys.as_ref()));
+        Self { topology: term.topology_key.clone(), namespaces, selected, selector, same, other }
     }
 
     pub fn matches(&self, pod: &Pod, known: &Namespaces) -> bool {
@@ -41,7 +49,10 @@ impl Term {
         };
         let is_there = self.namespaces.contains(&namespace) || self.selected.as_ref().is_some_and(is_selected);
         let labels = pod.metadata.labels.as_ref().unwrap_or(&none);
-        is_there && self.selector.as_ref().is_some_and(|selector| selector.matches(labels))
+        is_there
+            && self.selector.as_ref().is_some_and(|selector| selector.matches(labels))
+            && self.same.iter().all(|(key, value)| labels.get(key) == Some(value))
+            && self.other.iter().all(|(key, value)| labels.get(key) != Some(value))
     }
 
     /// Whether namespaces have to be known to answer.

@@ -7,6 +7,8 @@ use k8s_openapi::api::core::v1::{
 };
 
 pub const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+/// Effects of taints that keep a Pod away.
+pub const HARD: &[&str] = &["NoSchedule", "NoExecute"];
 
 fn labels(node: &Node) -> &BTreeMap<String, String> {
     static NONE: BTreeMap<String, String> = BTreeMap::new();
@@ -22,7 +24,7 @@ pub fn suits(spec: &PodSpec, node: &Node) -> bool {
     selected && required.is_none_or(|required| matches_any(required, node))
 }
 
-fn matches_any(selector: &NodeSelector, node: &Node) -> bool {
+pub fn matches_any(selector: &NodeSelector, node: &Node) -> bool {
     selector.node_selector_terms.iter().any(|term| matches(term, node))
 }
 

@@ -5,54 +5,68 @@
 
 mod affinity;
 mod decide;
+mod filter;
 pub mod fit;
 #[cfg(test)]
 mod model;
+mod neighbours;
+mod place;
+mod preempt;
+#[cfg(test)]
+mod preempt_tests;
 mod request;
+mod score;
+mod spread;
+#[cfg(test)]
+mod spread_tests;
 #[cfg(test)]
 mod tests;
+mod volumes;
+#[cfg(test)]
+mod volumes_tests;
+mod write;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{
     StreamExt,
     future::{BoxFuture, Either},
     stream,
 };
-use jiff::Timestamp;
-use k8s_openapi::{
-    api::core::v1::{Binding, Namespace, Node, ObjectReference, Pod},
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+use k8s_openapi::api::{
+    core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod},
+    policy::v1::PodDisruptionBudget,
+    storage::v1::StorageClass,
 };
-use kube::{
-    Api, Client,
-    api::{ListParams, Patch, PatchParams, PostParams},
-};
-use serde_json::json;
-#[cfg(test)]
-pub use tests::CASES;
+use kube::{Api, Client, api::ListParams};
 use tokio::{
     sync::{Notify, watch},
     time::Instant,
 };
+#[cfg(test)]
+pub use {
+    preempt_tests::CASES as PREEMPTION, spread_tests::CASES as SPREAD, tests::CASES, volumes_tests::CASES as VOLUMES,
+};
 
 use self::{
     affinity::{Namespaces, Wishes},
-    decide::{Scheduler, Verdict, by_priority, is_pending},
+    decide::{Known, Scheduler, Verdict, by_priority, is_pending},
+    preempt::Budget,
+    volumes::Volumes,
 };
 use crate::{
     Setting,
-    cache::{Cache, Key},
-    dependents::told,
-    events::{Recorder, Weight},
+    cache::{Cache, Key, Kind},
+    events::Recorder,
     pod,
-    worker::code,
 };
 
 /// So many bindings are written at the same time.
 const TOGETHER: usize = 16;
-/// Who finds no place is told so again after so long, at the earliest.
-const TELL_AGAIN: Duration = Duration::from_secs(60);
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
@@ -84,9 +98,33 @@ pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
             to.notify_one();
         }
     });
+    let claims: Arc<Cache<PersistentVolumeClaim>> = setting.caches.of();
+    let (volumes, classes) = (setting.caches.of::<PersistentVolume>(), setting.caches.of::<StorageClass>());
+    wake_on(&claims, &wake);
+    wake_on(&volumes, &wake);
+    wake_on(&classes, &wake);
+    let budgets = setting.caches.of();
     let stop = setting.stop.clone();
-    let rim = Rim { client, recorder, nodes, pods, assumed: HashMap::new(), told: HashMap::new() };
+    let rim = Rim {
+        client,
+        recorder,
+        nodes,
+        pods,
+        claims,
+        volumes,
+        classes,
+        budgets,
+        assumed: HashMap::new(),
+        told: HashMap::new(),
+        nominated: HashMap::new(),
+        going: HashSet::new(),
+    };
     Box::pin(rim.run(wake, stop))
+}
+
+fn wake_on<K: Kind>(cache: &Arc<Cache<K>>, wake: &Arc<Notify>) {
+    let to = wake.clone();
+    cache.listen(move |_| to.notify_one());
 }
 
 struct Rim {
@@ -94,16 +132,28 @@ struct Rim {
     recorder: Recorder,
     nodes: Arc<Cache<Node>>,
     pods: Arc<Cache<Pod>>,
+    claims: Arc<Cache<PersistentVolumeClaim>>,
+    volumes: Arc<Cache<PersistentVolume>>,
+    classes: Arc<Cache<StorageClass>>,
+    budgets: Arc<Cache<PodDisruptionBudget>>,
     /// Pods that were bound and are not shown so yet, by uid.
     assumed: HashMap<String, String>,
     /// What was said last of who found no place.
     told: HashMap<String, (String, Instant)>,
+    /// Where Pods wait for others to go, as long as that is not shown.
+    nominated: HashMap<String, String>,
+    /// Pods that were told to go and are not shown so yet.
+    going: HashSet<String>,
 }
 
 impl Rim {
     async fn run(mut self, wake: Arc<Notify>, mut stop: watch::Receiver<bool>) {
         self.nodes.ready().await;
         self.pods.ready().await;
+        self.claims.ready().await;
+        self.volumes.ready().await;
+        self.classes.ready().await;
+        self.budgets.ready().await;
         loop {
             let again = self.pass().await;
             let timer =
@@ -123,6 +173,10 @@ impl Rim {
             pods.iter().filter_map(|pod| Some((pod.metadata.uid.as_deref()?, pod))).collect();
         self.assumed.retain(|uid, _| by_uid.get(uid.as_str()).is_some_and(|pod| pod::node(pod).is_none()));
         self.told.retain(|uid, _| by_uid.get(uid.as_str()).is_some_and(|pod| is_pending(pod)));
+        self.nominated.retain(|uid, node| {
+            by_uid.get(uid.as_str()).is_some_and(|pod| is_pending(pod) && nominated_of(pod) != Some(node))
+        });
+        self.going.retain(|uid| by_uid.get(uid.as_str()).is_some_and(|pod| !pod::is_deleting(pod)));
         let mut waiting: Vec<Arc<Pod>> =
             pods.iter().filter(|pod| is_pending(pod) && !self.assumed.contains_key(uid(pod))).cloned().collect();
         if waiting.is_empty() {
@@ -130,19 +184,27 @@ impl Rim {
         }
         waiting.sort_by(|a, b| by_priority(a, b));
         let nodes = self.nodes.all();
-        let namespaces = self.namespaces(&pods).await;
+        let known = self.known(&pods, &waiting).await;
         let placed = |pod: &Pod| pod::node(pod).map(str::to_owned).or_else(|| self.assumed.get(uid(pod)).cloned());
-        let mut scheduler = Scheduler::new(&nodes, &pods, placed, &namespaces);
+        let nominated = |pod: &Pod| self.nominated.get(uid(pod)).or(nominated_of(pod)).cloned();
+        let mut scheduler = Scheduler::new(&nodes, &pods, placed, nominated, self.going.clone(), &known);
         let verdicts: Vec<(Arc<Pod>, Verdict)> =
             waiting.into_iter().map(|pod| (pod.clone(), scheduler.schedule(&pod))).collect();
+        let (bindings, others): (Vec<_>, Vec<_>) =
+            verdicts.into_iter().partition(|(_, verdict)| matches!(verdict, Verdict::Node(_)));
+        let mut is_done = self.bind_all(bindings).await;
+        for (pod, verdict) in others {
+            is_done &= self.act(&pod, verdict).await;
+        }
+        (!is_done).then_some(AFTER_FAILURE)
+    }
+
+    async fn bind_all(&mut self, verdicts: Vec<(Arc<Pod>, Verdict)>) -> bool {
         let mut bindings = Vec::new();
         for (pod, verdict) in verdicts {
-            match verdict {
-                Verdict::Node(node) => {
-                    self.assumed.insert(uid(&pod).to_owned(), node.clone());
-                    bindings.push((pod, node));
-                }
-                Verdict::None(why) => self.refuse(&pod, why).await,
+            if let Verdict::Node(node) = verdict {
+                self.assumed.insert(uid(&pod).to_owned(), node.clone());
+                bindings.push((pod, node));
             }
         }
         let this = &*self;
@@ -155,73 +217,46 @@ impl Rim {
         for pod in &failed {
             self.assumed.remove(uid(pod));
         }
-        (!failed.is_empty()).then_some(AFTER_FAILURE)
+        failed.is_empty()
     }
 
-    async fn bind(&self, pod: &Arc<Pod>, node: &str) -> Result<(), ()> {
-        let key = Key::of(&**pod);
-        let binding = Binding {
-            metadata: ObjectMeta {
-                name: Some(key.name.clone()),
-                namespace: Some(key.namespace.clone()),
-                uid: pod.metadata.uid.clone(),
-                ..ObjectMeta::default()
-            },
-            target: ObjectReference {
-                kind: Some("Node".into()),
-                name: Some(node.to_owned()),
-                ..ObjectReference::default()
-            },
-        };
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
-        let bound: Result<kube::core::Status, kube::Error> =
-            api.create_subresource("binding", &key.name, &PostParams::default(), &binding).await;
-        match bound {
-            Ok(_) => {
-                let message = format!("Successfully assigned {key} to {node}");
-                self.recorder.tell(&**pod, Weight::Normal, "Scheduled", message);
-                Ok(())
+    /// What else comes of a Pod. Whether all of it could be written.
+    async fn act(&mut self, pod: &Arc<Pod>, verdict: Verdict) -> bool {
+        match verdict {
+            Verdict::Node(_) => true,
+            Verdict::Volumes(node, claims) => self.choose_node(&claims, &node).await,
+            Verdict::Preempt { node, victims, why } => {
+                let is_done = self.preempt(pod, &victims, &node).await;
+                self.nominated.insert(uid(pod).to_owned(), node.clone());
+                self.refuse(pod, why, Some(&node)).await;
+                is_done
             }
-            // It is gone, or somebody else was faster: the cache will say so.
-            Err(error) if matches!(code(&error), 404 | 409) => Err(()),
-            Err(error) => {
-                self.recorder.tell(
-                    &**pod,
-                    Weight::Warning,
-                    "FailedScheduling",
-                    format!("binding rejected: {}", told(&error)),
-                );
-                Err(())
+            Verdict::Waits(why) => {
+                let node = self.nominated.get(uid(pod)).or(nominated_of(pod)).cloned();
+                self.refuse(pod, why, node.as_ref()).await;
+                true
+            }
+            Verdict::None(why) => {
+                self.nominated.remove(uid(pod));
+                self.refuse(pod, why, None).await;
+                true
             }
         }
     }
 
-    async fn refuse(&mut self, pod: &Arc<Pod>, why: String) {
-        let now = Instant::now();
-        let last = self.told.get(uid(pod));
-        if last.is_some_and(|(last, at)| *last == why && now.duration_since(*at) < TELL_AGAIN) {
-            return;
+    /// As much as somebody asks for.
+    async fn known(&self, pods: &[Arc<Pod>], waiting: &[Arc<Pod>]) -> Known {
+        let mut volumes = Volumes::default();
+        if waiting.iter().any(|pod| volumes::names(pod).next().is_some()) {
+            let name = |name: &Option<String>| name.clone().unwrap_or_default();
+            volumes = Volumes {
+                claims: self.claims.all().into_iter().map(|claim| (Key::of(&*claim), claim)).collect(),
+                volumes: self.volumes.all().into_iter().map(|one| (name(&one.metadata.name), one)).collect(),
+                classes: self.classes.all().into_iter().map(|one| (name(&one.metadata.name), one)).collect(),
+            };
         }
-        self.recorder.tell(&**pod, Weight::Warning, "FailedScheduling", why.clone());
-        let is_said = pod::condition(pod, "PodScheduled")
-            .is_some_and(|condition| condition.status == "False" && condition.message.as_ref() == Some(&why));
-        if !is_said {
-            let since = pod::condition(pod, "PodScheduled").filter(|condition| condition.status == "False");
-            let since = since.and_then(|condition| condition.last_transition_time.clone());
-            let condition = json!({
-                "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why,
-                "lastProbeTime": null, "lastTransitionTime": since.unwrap_or_else(|| Time(Timestamp::now())),
-                "observedGeneration": pod.metadata.generation,
-            });
-            let key = Key::of(&**pod);
-            let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
-            let change = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
-            let written = api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(change)).await;
-            if let Err(error) = written {
-                tracing::debug!(pod = %key, %error, "the condition of a pod that found no node was not written");
-            }
-        }
-        self.told.insert(uid(pod).to_owned(), (why, now));
+        let budgets = self.budgets.all().iter().filter_map(|budget| Budget::new(budget)).collect();
+        Known { namespaces: self.namespaces(pods).await, volumes, budgets }
     }
 
     /// Only where somebody selects by the labels of namespaces.
@@ -239,4 +274,9 @@ impl Rim {
 
 fn uid(pod: &Pod) -> &str {
     pod.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// Where a Pod waits for others to go, as it says itself.
+fn nominated_of(pod: &Pod) -> Option<&String> {
+    pod.status.as_ref()?.nominated_node_name.as_ref().filter(|name| !name.is_empty())
 }

@@ -28,6 +28,14 @@ pub fn add(to: &mut Amounts, more: &Amounts) {
     }
 }
 
+pub fn subtract(from: &mut Amounts, less: &Amounts) {
+    for (name, amount) in less {
+        if let Some(sum) = from.get_mut(name) {
+            *sum = sum.saturating_sub(*amount);
+        }
+    }
+}
+
 fn raise(to: &mut Amounts, least: &Amounts) {
     for (name, amount) in least {
         let most = to.entry(name.clone()).or_default();

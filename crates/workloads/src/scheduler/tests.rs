@@ -1,11 +1,12 @@
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 
 use super::{
     affinity::Namespaces,
-    decide::{Scheduler, Verdict, by_priority, is_pending},
+    decide::{Known, Scheduler, Verdict, by_priority, is_pending},
+    nominated_of,
     request::amounts,
 };
 use crate::{conformance::Case, pod, world::parse};
@@ -23,7 +24,9 @@ pub const CASES: &[Case] = &[
     ("scheduler/pod-affinity", pod_affinity),
     ("scheduler/pod-anti-affinity", pod_anti_affinity),
     ("scheduler/namespaces-of-affinity", namespaces_of_affinity),
+    ("scheduler/affinity-label-keys", affinity_label_keys),
     ("scheduler/preferences", preferences),
+    ("scheduler/preferences-of-others", preferences_of_others),
     ("scheduler/spreads-a-set", spreads_a_set),
     ("scheduler/priority-order", priority_order),
     ("scheduler/says-why-not", says_why_not),
@@ -48,7 +51,7 @@ pub fn pod(name: &str, more: Value) -> Pod {
     parse(value)
 }
 
-fn merge(into: &mut Value, from: Value) {
+pub fn merge(into: &mut Value, from: Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
             for (name, value) in from {
@@ -59,29 +62,38 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-fn asks(cpu: &str) -> Value {
+pub fn asks(cpu: &str) -> Value {
     json!({"spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}]}})
 }
 
-fn on(node: &str, mut pod: Pod) -> Pod {
+pub fn on(node: &str, mut pod: Pod) -> Pod {
     pod.spec.as_mut().unwrap().node_name = Some(node.into());
     pod
 }
 
 /// One after the other, on what is there.
-fn schedule(nodes: &[Node], there: &[Pod], pods: &[Pod]) -> Vec<Verdict> {
+pub fn verdicts(nodes: &[Node], there: &[Pod], pods: &[Pod], known: &Known) -> Vec<Verdict> {
     let nodes: Vec<Arc<Node>> = nodes.iter().cloned().map(Arc::new).collect();
-    let there: Vec<Arc<Pod>> = there.iter().cloned().map(Arc::new).collect();
-    let none = Namespaces::new();
-    let mut scheduler = Scheduler::new(&nodes, &there, |pod| pod::node(pod).map(str::to_owned), &none);
+    let there: Vec<Arc<Pod>> = there.iter().chain(pods).cloned().map(Arc::new).collect();
+    let placed = |pod: &Pod| pod::node(pod).map(str::to_owned);
+    let mut scheduler = Scheduler::new(&nodes, &there, placed, |pod| nominated_of(pod).cloned(), HashSet::new(), known);
     pods.iter().map(|pod| scheduler.schedule(&Arc::new(pod.clone()))).collect()
 }
 
-fn at(node: &str) -> Verdict {
+/// Without what is said of preemption.
+pub fn schedule(nodes: &[Node], there: &[Pod], pods: &[Pod]) -> Vec<Verdict> {
+    let short = |verdict: Verdict| match verdict {
+        Verdict::None(why) => Verdict::None(why.split(" no new claims").next().unwrap().to_owned()),
+        other => other,
+    };
+    verdicts(nodes, there, pods, &Known::default()).into_iter().map(short).collect()
+}
+
+pub fn at(node: &str) -> Verdict {
     Verdict::Node(node.into())
 }
 
-fn why(reason: &str) -> Verdict {
+pub fn why(reason: &str) -> Verdict {
     Verdict::None(reason.into())
 }
 
@@ -192,7 +204,7 @@ fn node_affinity() {
 fn taints() {
     let tainted = |effect: &str| node("a", json!({"spec": {"taints": [{"key": "k", "value": "v", "effect": effect}]}}));
     let tolerates = |toleration: Value| pod("p", json!({"spec": {"tolerations": [toleration]}}));
-    let refused = why("0/1 nodes are available: 1 node(s) had untolerated taint {k: v}.");
+    let refused = why("0/1 nodes are available: 1 node(s) had untolerated taint(s).");
     for (effect, toleration, fits) in [
         ("NoSchedule", None, false),
         ("NoExecute", None, false),
@@ -208,14 +220,7 @@ fn taints() {
         let pod = toleration.clone().map_or_else(|| pod("p", json!({})), tolerates);
         let got = schedule(&[tainted(effect)], &[], &[pod]);
         assert_eq!(got == [at("a")], fits, "{effect} {toleration:?}");
-        assert!(fits || got == [refused_copy(&refused)], "{got:?}");
-    }
-}
-
-fn refused_copy(verdict: &Verdict) -> Verdict {
-    match verdict {
-        Verdict::Node(node) => Verdict::Node(node.clone()),
-        Verdict::None(reason) => Verdict::None(reason.clone()),
+        assert!(fits || got == [refused.clone()], "{got:?}");
     }
 }
 
@@ -251,7 +256,7 @@ fn near(kind: &str, app: &str, topology: &str) -> Value {
     ]}}}})
 }
 
-fn zoned() -> [Node; 3] {
+pub fn zoned() -> [Node; 3] {
     [("a", "x"), ("b", "x"), ("c", "y")].map(|(name, zone)| node(name, json!({"metadata": {"labels": {"zone": zone}}})))
 }
 
@@ -292,9 +297,9 @@ fn pod_anti_affinity() {
 }
 
 fn namespaces_of_affinity() {
-    let there = Arc::new(on("c", pod("db", json!({"metadata": {"namespace": "data"}}))));
-    let nodes: Vec<Arc<Node>> = zoned().into_iter().map(Arc::new).collect();
-    let known: Namespaces = [("data".to_owned(), [("team".to_owned(), "d".to_owned())].into())].into();
+    let there = [on("c", pod("db", json!({"metadata": {"namespace": "data"}})))];
+    let namespaces: Namespaces = [("data".to_owned(), [("team".to_owned(), "d".to_owned())].into())].into();
+    let known = Known { namespaces, ..Known::default() };
     for (more, found) in [
         (json!({}), false),
         (json!({"namespaces": ["data"]}), true),
@@ -305,10 +310,36 @@ fn namespaces_of_affinity() {
         let mut web = near("podAffinity", "db", "zone");
         let term = &mut web["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0];
         merge(term, more.clone());
-        let mut scheduler =
-            Scheduler::new(&nodes, std::slice::from_ref(&there), |pod| pod::node(pod).map(str::to_owned), &known);
-        let verdict = scheduler.schedule(&Arc::new(pod("web", web)));
+        let verdict = verdicts(&zoned(), &there, &[pod("web", web)], &known).remove(0);
         assert_eq!(verdict == at("c"), found, "{more}");
+    }
+}
+
+fn affinity_label_keys() {
+    let there = [on("c", pod("db", json!({"metadata": {"labels": {"version": "1"}}})))];
+    for (keys, version, found) in [
+        ("matchLabelKeys", "1", true),
+        ("matchLabelKeys", "2", false),
+        ("mismatchLabelKeys", "1", false),
+        ("mismatchLabelKeys", "2", true),
+    ] {
+        let mut web = near("podAffinity", "db", "zone");
+        let term = &mut web["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0];
+        // A key that the Pod does not have says nothing.
+        term[keys] = json!(["version", "other"]);
+        web["metadata"] = json!({"labels": {"version": version}});
+        assert_eq!(schedule(&zoned(), &there, &[pod("web", web)]) == [at("c")], found, "{keys} {version}");
+    }
+}
+
+fn preferences_of_others() {
+    // Who is there would rather have it near, or not.
+    for (kind, is_near) in [("podAffinity", true), ("podAntiAffinity", false)] {
+        let wish = json!({"spec": {"affinity": {kind: {"preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 100, "podAffinityTerm": {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "zone"}}
+        ]}}}});
+        let got = schedule(&zoned(), &[on("c", pod("db", wish))], &[pod("web", json!({}))]);
+        assert_eq!(got == [at("c")], is_near, "{kind}");
     }
 }
 
