@@ -5,9 +5,18 @@ CARGO ?= cargo
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 export SELVEDGE_BIN ?= $(CARGO_TARGET_DIR)/debug/selvedge
 RELEASE_BIN := $(CARGO_TARGET_DIR)/release/selvedge
+# What lets cargo build the next time only what changed costs time and gigabytes now: only where somebody has built so before.
+ifeq ($(wildcard $(CARGO_TARGET_DIR)/debug/incremental/*),)
+export CARGO_INCREMENTAL ?= 0
+endif
 
 PYTHON := PYTHONPATH=$(CURDIR)/.tools/python PYTHONDONTWRITEBYTECODE=1 python3
-PYTEST := cd tests && $(PYTHON) -m pytest -p no:cacheprovider
+BESIDE := $(MAKE) --no-print-directory -j 2 -Oline
+# Otherwise cargo would take the number of jobs from make, and not from the machine.
+unexport MAKEFLAGS
+# Most tests wait for most of their time, so two at once are nearly twice as quick (tests/workers.py).
+WORKERS ?= 2
+PYTEST := cd tests && $(PYTHON) -m pytest -p no:cacheprovider -q -n $(WORKERS)
 
 .PHONY: help up build tools lint test unit fuzz blackbox torture link-torture apiprobe bench bench-quick layout generate deny clean
 
@@ -30,18 +39,22 @@ lint: ## formatting and clippy, warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 
-# The last command's closing line is the test runner's, and its exit code is ours.
-test: lint tools build unit fuzz ## everything, as continuous integration runs it
-	$(PYTEST) -q
+# Two things at once where one of them waits for the network or has a single thread. The last command's closing line is the test
+# runner's, and its exit code is ours.
+test: ## everything, as continuous integration runs it
+	$(BESIDE) lint tools
+	$(BESIDE) build
+	$(BESIDE) unit fuzz
+	$(PYTEST)
 
 unit: tools build ## unit, property and contract tests
-	SELVEDGE_REQUIRE_TOOLS=1 SELVEDGE_ETCD=$(CURDIR)/.tools/bin/etcd $(CARGO) test --workspace --quiet
+	SELVEDGE_REQUIRE_TOOLS=1 SELVEDGE_ETCD=$(CURDIR)/.tools/bin/etcd $(CARGO) test --workspace --tests --quiet
 
 fuzz: build ## every decoder on mutated input; FUZZ_SECONDS for each (default 2)
 	$(CARGO_TARGET_DIR)/debug/selvedge-fuzz --seconds $${FUZZ_SECONDS:-2}
 
 blackbox: tools build ## only the tests of the built binary; ARGS goes to pytest
-	$(PYTEST) -q $(ARGS)
+	$(PYTEST) $(ARGS)
 
 torture: tools build ## 200 rounds of writers and kill -9
 	TORTURE_ROUNDS=$${TORTURE_ROUNDS:-200} $(PYTHON) tests/torture.py

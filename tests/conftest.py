@@ -6,6 +6,8 @@ import pytest
 
 from center import Center, Etcd, Tools
 
+pytest_plugins = ["workers"]
+
 
 @pytest.fixture(scope="session", params=["sqlite", "etcd"])
 def center(request, tmp_path_factory):

@@ -66,7 +66,7 @@ def test_kubectl_offline(shop, here, there):
         said = here.kubectl("patch", "configmap", "off", "--type=merge", "-p", '{"data":{"text":"2"}}', code=1)
         assert "is the center's, and this edge has no link to it" in said, said
         assert "unable to connect" not in said.lower(), said
-        said = here.kubectl("logs", "deployment/off", code=1)
+        said = here.kubectl("logs", "deployment/off", "--pod-running-timeout=1s", code=1)
         assert "timed out" in said or "not found" in said or "no pods" in said.lower() or "error" in said.lower(), said
     finally:
         florin.through.open()

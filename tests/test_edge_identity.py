@@ -297,6 +297,7 @@ def test_a_write_that_is_sent_twice_is_done_once(world):
     assert as_edge(florin, "POST", FORWARD, {**body, "id": "8"})[0] == 409
 
 
+@pytest.mark.alone
 def test_a_revoked_edge_is_out_within_a_second(world):
     center, _, guilder = world
     center.api("POST", BANK + MAPS, config("last"))

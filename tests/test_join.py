@@ -309,6 +309,7 @@ def gone_within(edge, seconds, do):
     assert took < seconds, f"it took {took:.2f} s"
 
 
+@pytest.mark.alone
 def test_who_is_revoked_is_out(center, home, edges):
     yen = Edge(center, home / "yen", "yen")
     edges.append(yen)
@@ -335,6 +336,7 @@ def test_who_is_revoked_is_out(center, home, edges):
     assert "there is no edge nobody" in selvedge("edge", "revoke", "nobody", "--kubeconfig", center.kubeconfig, code=1)
 
 
+@pytest.mark.alone
 def test_a_synctarget_made_anew_does_not_know_the_old_certificate(center, home, edges):
     won = Edge(center, home / "won", "won")
     edges.append(won)

@@ -73,6 +73,7 @@ def result(process):
 
 
 @pytest.mark.timeout(SECONDS * 4 + 60)
+@pytest.mark.alone
 def test_one_tenant_does_not_starve_another(center):
     loud, quiet = tenant(center, "loud"), tenant(center, "quiet")
     # Neighbours on the same machine can spoil a measurement of some seconds, so there is a second one.

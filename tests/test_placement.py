@@ -1,8 +1,10 @@
 """Placement as its users see it: EdgePlacements of two workspaces, slices, and what arrives at two edges."""
 import json
+import re
 
 import pytest
-from center import Tools, wait_for
+import yaml
+from center import ROOT, Tools, wait_for
 from edge import CONFIRM, SYNCTARGETS, annotate, fleet
 
 WMW_C, WMW_S = "root:my-org:wmw-c", "root:my-org:wmw-s"
@@ -154,7 +156,8 @@ def test_a_kind_from_an_export_brings_its_definition(example):
 
 def test_an_object_meant_for_edges_does_nothing_at_the_center(example):
     center, florin, _, kubectl = example
-    only = {"edge.selvedge.dev/only": "edge"}
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs/placement.md").read_text(), re.M | re.S)
+    only = yaml.safe_load(block)["metadata"]["annotations"]
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}],
             "metadata": {"name": "reader", "namespace": "commonstuff", "annotations": only}}
     binding = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "reader", "namespace": "commonstuff", "annotations": only},

@@ -69,8 +69,8 @@ def test_teams_see_nothing_of_each_other(world, user, home, other):
     assert asks(center, user, f"/clusters/root{SYNCTARGETS}")[0] == 403
     assert asks(center, user, f"/clusters/root{LOCATIONS}")[0] == 403
     # The slice tells where one's own things go, and says nothing of what else is there.
-    slices = json.loads(asks(center, user, f"/clusters/{home}{SLICES}")[1])["items"]
-    assert [d["syncTargetName"] for s in slices for d in s["destinations"]] == ["florin"]
+    slices = lambda: json.loads(asks(center, user, f"/clusters/{home}{SLICES}")[1])["items"]  # noqa: E731
+    wait_for("the slice", lambda: [d["syncTargetName"] for s in slices() for d in s["destinations"]] == ["florin"])
 
 
 def test_an_inventory_owners_rights_end_at_inventory(world):

@@ -150,6 +150,7 @@ def test_one_that_ignores_sigterm_ends_after_its_grace(edge):
     assert not alive(process) and took >= 0.9, took
 
 
+@pytest.mark.alone
 def test_a_fork_bomb_hurts_only_itself(edge):
     before = reads(edge, 1)
     pod = make(edge, "bomb", "echo pid $$$$; b() { b | b & }; b; sleep 1000",
@@ -179,6 +180,7 @@ def test_a_fork_bomb_hurts_only_itself(edge):
     wait_for(f"all of it to end, {said}", lambda: not left(), 60, every=0.2)
 
 
+@pytest.mark.alone
 def test_a_hundred_that_crash(edge):
     """The API answers, and others go on as if nothing happened."""
     before, unharmed = state(running(edge, "witness", restarts=0))["state"], reads(edge, 2)

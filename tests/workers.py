@@ -1,0 +1,51 @@
+"""How tests share a machine when several workers run them (`-n 2`): who gets which, and who needs the machine alone."""
+import fcntl
+import os
+
+import pytest
+
+from center import HERE
+
+ALONE = "alone: measures time or takes all the machine has, so nothing else is tried meanwhile"
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", ALONE)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """What needs an etcd comes last: so each worker changes from one shared center to the other once, not with every file."""
+    items.sort(key=lambda item: on_etcd(item.nodeid))
+
+
+def on_etcd(nodeid):
+    return "[etcd" in nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        """A file's tests share servers, so they go to one worker, in their order; but apart for each store."""
+
+        def _split_scope(self, nodeid):
+            return nodeid.split("::", 1)[0] + (" on etcd" if on_etcd(nodeid) else "")
+
+    # In the order of collection; xdist would begin with the files that have the most tests.
+    config.option.loadscopereorder = False
+    return ByFile(config, log)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item):
+    """Waits for the machine, before the test's time begins to run. Locked are files that are there anyway."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return (yield)
+    with open(HERE / "conftest.py") as door, open(HERE / "pytest.ini") as room:
+        # Whoever wants to be alone keeps the door while the others leave; otherwise they would go in and out for ever.
+        fcntl.flock(door, fcntl.LOCK_EX)
+        fcntl.flock(room, fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH)
+        fcntl.flock(door, fcntl.LOCK_UN)
+        return (yield)
