@@ -1,6 +1,8 @@
 //! `--runtime process`: the node that is part of the agent. Its pods are processes of this machine.
 
 use std::{
+    io::ErrorKind,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -19,6 +21,8 @@ use crate::inside;
 const RETRY: Duration = Duration::from_secs(5);
 /// Processes are small, and a machine bears more of them than a kubelet's 110 containers.
 const MAX_PODS: u32 = 250;
+/// Of the Service `kubernetes`, which has the first address of all.
+const API_PORT: u16 = 443;
 
 /// What is said of the node on the command line and in the configuration.
 #[derive(Clone)]
@@ -65,6 +69,7 @@ impl Process {
                 port: None,
                 labels: Default::default(),
                 environment,
+                api: self.api_elsewhere(&server),
                 max_pods: MAX_PODS,
                 pods,
             };
@@ -79,6 +84,15 @@ impl Process {
             () = running => {}
             _ = stopped.wait_for(|stop| *stop) => {}
         }
+    }
+
+    /// Where Pods find the API if nobody may listen where its Service is: ports below 1024 may be another's.
+    fn api_elsewhere(&self, server: &Server) -> Option<SocketAddr> {
+        let (base, _) = self.network.services();
+        let service = Ipv4Addr::from(u32::from(base) + 1);
+        let error = TcpListener::bind((service, API_PORT)).err()?;
+        let ip = if server.address.ip().is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { server.address.ip() };
+        (error.kind() == ErrorKind::PermissionDenied).then_some(SocketAddr::new(ip, server.address.port()))
     }
 
     /// None if even the resolver cannot listen: Pods run all the same.

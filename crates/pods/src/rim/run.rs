@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     path::PathBuf,
     sync::Arc,
     time::Duration,
@@ -60,6 +60,8 @@ pub struct Options {
     pub labels: BTreeMap<String, String>,
     /// Variables that every container gets unless it has its own.
     pub environment: Vec<(String, String)>,
+    /// Where pods are told that the API is, if not at the address of its Service.
+    pub api: Option<SocketAddr>,
     pub max_pods: u32,
     /// Where others find the pods.
     pub pods: Pods,
@@ -104,7 +106,7 @@ async fn run_all(options: Options) {
     let machine = node::Machine::look(&options.data_dir, &version, options.max_pods);
     let recorder = Recorder::start(options.client.clone(), options.node.clone());
     let (tell_room, room) = watch::channel(Room::default());
-    let catalog = Arc::new(Catalog::new());
+    let catalog = Arc::new(Catalog::new(options.api));
     let scheme = version.split_once("://").map_or(version.as_str(), |(scheme, _)| scheme).to_owned();
     let shared = Arc::new(Shared {
         clock,

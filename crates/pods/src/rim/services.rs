@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    net::SocketAddr,
     sync::{PoisonError, RwLock},
     time::Duration,
 };
@@ -19,13 +20,15 @@ use crate::environment::{ServicePorts, Services};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub struct Catalog {
+    /// Where the API is, if not at the address of its Service.
+    api: Option<SocketAddr>,
     known: RwLock<BTreeMap<(String, String), ServicePorts>>,
     is_read: watch::Sender<bool>,
 }
 
 impl Catalog {
-    pub fn new() -> Self {
-        Self { known: RwLock::default(), is_read: watch::channel(false).0 }
+    pub fn new(api: Option<SocketAddr>) -> Self {
+        Self { api, known: RwLock::default(), is_read: watch::channel(false).0 }
     }
 
     /// Follows them until dropped.
@@ -67,11 +70,17 @@ impl Catalog {
         for ((of, name), ports) in seen {
             // A Service of its own by that name comes before the API's.
             if of == namespace || !found.contains_key(name) {
-                found.insert(name.clone(), ports.clone());
+                let elsewhere = self.api.filter(|_| of == "default" && name == "kubernetes").map(|api| at(api, ports));
+                found.insert(name.clone(), elsewhere.unwrap_or_else(|| ports.clone()));
             }
         }
         Ok(found)
     }
+}
+
+fn at(api: SocketAddr, ports: &ServicePorts) -> ServicePorts {
+    let ports = ports.ports.iter().map(|(name, protocol, _)| (name.clone(), protocol.clone(), api.port().into()));
+    ServicePorts { address: api.ip(), ports: ports.collect() }
 }
 
 fn key(service: &Service) -> (String, String) {
@@ -88,4 +97,37 @@ fn of(service: &Service) -> Option<((String, String), ServicePorts)> {
         (port.name.clone().unwrap_or_default(), protocol, port.port)
     });
     Some((key(service), ServicePorts { address, ports: ports.collect() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn service(namespace: &str, name: &str, address: &str, port: u16) -> Service {
+        let port = json!({"name": "https", "protocol": "TCP", "port": port});
+        let spec = json!({"clusterIP": address, "ports": [port]});
+        serde_json::from_value(json!({"metadata": {"namespace": namespace, "name": name}, "spec": spec})).unwrap()
+    }
+
+    async fn seen(api: Option<&str>) -> Services {
+        let catalog = Catalog::new(api.map(|api| api.parse().unwrap()));
+        let services = [service("default", "kubernetes", "127.9.128.1", 443), service("ns", "web", "127.9.128.7", 80)];
+        catalog.known.write().unwrap().extend(services.iter().filter_map(of));
+        catalog.is_read.send_replace(true);
+        catalog.seen_from("ns", true).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_api_is_told_where_it_can_be_reached() {
+        for (api, address, port) in [(None, "127.9.128.1", 443), (Some("127.0.0.1:7443"), "127.0.0.1", 7443)] {
+            let seen = seen(api).await;
+            assert_eq!(
+                (seen["kubernetes"].address.to_string().as_str(), seen["kubernetes"].ports[0].2),
+                (address, port)
+            );
+            assert_eq!((seen["web"].address.to_string().as_str(), seen["web"].ports[0].2), ("127.9.128.7", 80));
+        }
+    }
 }
