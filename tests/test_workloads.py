@@ -67,7 +67,7 @@ class Nodes:
 def edge(tmp_path_factory):
     base = tmp_path_factory.mktemp("workloads")
     center = Center(base / "center")
-    edge = Edge(center, base / "florin", args=["--runtime", "kubelet"])
+    edge = Edge(center, base / "florin", args=["--runtime", "kubelet", "--terminated-pod-gc-threshold", "5"])
     nodes = None
     try:
         center.start()
@@ -236,6 +236,74 @@ def test_a_pod_that_fits_nowhere_is_told_why(kubectl, edge):
     kubectl.all("delete", "node", "huge")
 
 
+def a_pod(name, cpu="1", **spec):
+    container = {"name": "c", "image": "web:1", "resources": {"requests": {"cpu": cpu}}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}}, "spec": {"containers": [container], **spec}}
+
+
+def test_an_important_pod_makes_room(kubectl, edge):
+    edge.nodes.add("small", cpu="1", size="small")
+    there = {"nodeSelector": {"size": "small"}}
+    for name, policy in (("high", "PreemptLowerPriority"), ("polite", "Never")):
+        kubectl.all("apply", "-f", "-", stdin={"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 1000,
+                                               "preemptionPolicy": policy})
+    kubectl("apply", "-f", "-", stdin=a_pod("low", **there))
+    wait_for("its node", lambda: kubectl.json("get", "pod", "low")["spec"].get("nodeName") == "small")
+    kubectl("apply", "-f", "-", stdin=a_pod("polite", priorityClassName="polite", **there))
+    wait_for("why it waits", lambda: "not eligible due to preemptionPolicy=Never" in kubectl("get", "events"))
+    kubectl("delete", "pod", "polite")
+    kubectl("apply", "-f", "-", stdin=a_pod("high", priorityClassName="high", **there))
+    wait_for("room", lambda: kubectl.json("get", "pod", "high")["spec"].get("nodeName") == "small")
+    uid = kubectl.json("get", "pod", "high")["metadata"]["uid"]
+    assert [pod["metadata"]["name"] for pod in kubectl.json("get", "pods")["items"]] == ["high"]
+    wait_for("why it went", lambda: f"Preempted by pod {uid} on node small" in kubectl("get", "events"))
+    kubectl("delete", "pod", "high")
+    kubectl.all("delete", "node/small", "priorityclass/high", "priorityclass/polite")
+
+
+def test_a_claim_is_made_where_its_first_pod_goes(kubectl):
+    kubectl.all("apply", "-f", "-", stdin={"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "played"},
+                                           "provisioner": "played.example/p", "volumeBindingMode": "WaitForFirstConsumer"})
+    volumes = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+    kubectl("apply", "-f", "-", stdin=a_pod("db", **volumes))
+    wait_for("why it waits", lambda: 'persistentvolumeclaim "data" not found' in kubectl("get", "events"))
+    kubectl("apply", "-f", "-", stdin={"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "storageClassName": "played", "resources": {"requests": {"storage": "1Gi"}}}})
+    node = wait_for("a node", lambda: kubectl.json("get", "pvc", "data")["metadata"].get("annotations", {}).get("volume.kubernetes.io/selected-node"))
+    assert node in ("n1", "n2") and not kubectl.json("get", "pod", "db")["spec"].get("nodeName")
+    kubectl("delete", "pod/db", "pvc/data", "--wait=false")
+    kubectl.all("delete", "storageclass", "played")
+
+
+def test_endpoints_by_hand_are_mirrored(kubectl):
+    kubectl("apply", "-f", "-", stdin={"apiVersion": "v1", "kind": "Service", "metadata": {"name": "outside"}, "spec": {"ports": [{"port": 80}]}})
+    kubectl("apply", "-f", "-", stdin={"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "outside", "labels": {"team": "x"}}, "subsets": [
+        {"addresses": [{"ip": "192.0.2.7"}], "ports": [{"port": 8080}]}]})
+
+    def slices():
+        return kubectl.json("get", "endpointslices", "-l", "kubernetes.io/service-name=outside")["items"]
+
+    slice = wait_for("a slice", slices)[0]
+    assert slice["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"] == "endpointslicemirroring-controller.k8s.io"
+    assert slice["metadata"]["labels"]["team"] == "x" and slice["endpoints"][0]["addresses"] == ["192.0.2.7"] and slice["ports"][0]["port"] == 8080
+    kubectl("patch", "endpoints", "outside", "--type=json", "-p", '[{"op": "replace", "path": "/subsets/0/addresses/0/ip", "value": "192.0.2.8"}]')
+    wait_for("the change", lambda: slices()[0]["endpoints"][0]["addresses"] == ["192.0.2.8"])
+    revision = slices()[0]["metadata"]["resourceVersion"]
+    kubectl("label", "endpoints", "outside", "endpointslice.kubernetes.io/skip-mirror=true")
+    wait_for("that it goes", lambda: not slices())
+    kubectl("label", "endpoints", "outside", "endpointslice.kubernetes.io/skip-mirror-")
+    assert wait_for("that it comes", slices)[0]["metadata"]["resourceVersion"] != revision
+
+
+def test_pods_that_have_ended_do_not_pile_up(kubectl, edge):
+    names = [f"p{number}" for number in range(8)]
+    for name in names:
+        kubectl("apply", "-f", "-", stdin=a_pod(name, schedulerName="nobody"))
+        path = f"/api/v1/namespaces/{kubectl.ns}/pods/{name}/status"
+        edge.api("PATCH", path, {"status": {"phase": "Succeeded"}}, content_type=MERGE)
+    wait_for("the newest", lambda: sorted(pod["metadata"]["name"] for pod in kubectl.json("get", "pods")["items"]) == names[3:])
+
+
 def test_drain_respects_a_budget(kubectl, edge):
     kubectl("apply", "-f", "-", stdin=deployment(2))
     kubectl("apply", "-f", "-", stdin={"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
@@ -299,3 +367,4 @@ def test_controllers_can_be_switched_off(tmp_path):
     assert "schedulr" in said and "daemonset" in said
     assert "'*'" in (text := selvedge("edge", "config")) and "controllers" in text
     assert "controllers: []" in selvedge("edge", "config", "--controllers=")
+    assert "terminatedPodGcThreshold: 500" in text

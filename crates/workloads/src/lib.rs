@@ -114,6 +114,8 @@ pub async fn run(clients: Clients, which: BTreeSet<Controller>, options: Options
     tasks.spawn(writing);
     loop {
         tokio::select! {
+            // First: whoever ends because it was told to is not worth a word.
+            biased;
             _ = stop.wait_for(|stop| *stop) => break,
             // Nothing ends by itself. Something that does would be missed by nobody until its work is.
             Some(ended) = tasks.join_next() => {

@@ -15,8 +15,9 @@ use super::{
     filter::{Against, Ask, Filter},
     place::{Guest, Place},
     preempt::{self, Budget, is_victim, priority},
+    request::{amounts, ports},
     score, uid,
-    volumes::Volumes,
+    volumes::{self, Volumes},
 };
 use crate::pod;
 
@@ -66,6 +67,8 @@ pub struct Scheduler<'a> {
     nominated: Vec<(Arc<Pod>, String)>,
     /// Pods that were told to go, whether that is shown or not.
     going: HashSet<String>,
+    /// Who was refused last, and why. A thousand Pods of one set that does not fit are looked at once.
+    refused: Option<(Arc<Pod>, Verdict)>,
 }
 
 impl<'a> Scheduler<'a> {
@@ -81,7 +84,7 @@ impl<'a> Scheduler<'a> {
     ) -> Self {
         let mut places: Vec<Place<'a>> = nodes.iter().filter_map(|node| Place::new(node)).collect();
         places.sort_by_key(|place| place.name);
-        let mut scheduler = Self { places, known, nominated: Vec::new(), going };
+        let mut scheduler = Self { places, known, nominated: Vec::new(), going, refused: None };
         // What is being deleted still uses what it has.
         for pod in pods.iter().filter(|pod| !pod::is_finished(pod)) {
             if let Some(node) = placed(pod) {
@@ -105,7 +108,19 @@ impl<'a> Scheduler<'a> {
     /// Decides, and counts the Pod as placed.
     pub fn schedule(&mut self, pod: &Arc<Pod>) -> Verdict {
         let at = self.nominated.iter().position(|(other, _)| uid(other) == uid(pod));
+        if at.is_none()
+            && let Some((other, verdict)) = &self.refused
+            && asks_the_same(other, pod)
+        {
+            return verdict.clone();
+        }
         let own = at.map(|at| self.nominated.swap_remove(at).1);
+        let verdict = self.decide(pod, own);
+        self.refused = (at.is_none() && matches!(verdict, Verdict::None(_))).then(|| (pod.clone(), verdict.clone()));
+        verdict
+    }
+
+    fn decide(&mut self, pod: &Arc<Pod>, own: Option<String>) -> Verdict {
         if self.places.is_empty() {
             return Verdict::None("no nodes available to schedule pods".into());
         }
@@ -237,6 +252,22 @@ impl<'a> Scheduler<'a> {
         lines.sort();
         format!("{} {}.", self.begin(), lines.join(", "))
     }
+}
+
+/// Whether what holds for one of them holds for the other. Claims are each Pod's own.
+fn asks_the_same(a: &Pod, b: &Pod) -> bool {
+    let (Some(one), Some(other)) = (&a.spec, &b.spec) else { return false };
+    a.metadata.namespace == b.metadata.namespace
+        && a.metadata.labels == b.metadata.labels
+        && one.affinity == other.affinity
+        && one.node_selector == other.node_selector
+        && one.tolerations == other.tolerations
+        && one.topology_spread_constraints == other.topology_spread_constraints
+        && one.priority == other.priority
+        && one.preemption_policy == other.preemption_policy
+        && amounts(a) == amounts(b)
+        && ports(one) == ports(other)
+        && volumes::names(a).chain(volumes::names(b)).next().is_none()
 }
 
 /// Who comes first: the more important, then who waits longer.

@@ -67,6 +67,8 @@ use crate::{
 
 /// So many bindings are written at the same time.
 const TOGETHER: usize = 16;
+/// So many Pods are decided about at a stretch.
+const BREATH: usize = 16;
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
@@ -188,8 +190,15 @@ impl Rim {
         let placed = |pod: &Pod| pod::node(pod).map(str::to_owned).or_else(|| self.assumed.get(uid(pod)).cloned());
         let nominated = |pod: &Pod| self.nominated.get(uid(pod)).or(nominated_of(pod)).cloned();
         let mut scheduler = Scheduler::new(&nodes, &pods, placed, nominated, self.going.clone(), &known);
-        let verdicts: Vec<(Arc<Pod>, Verdict)> =
-            waiting.into_iter().map(|pod| (pod.clone(), scheduler.schedule(&pod))).collect();
+        let mut verdicts: Vec<(Arc<Pod>, Verdict)> = Vec::with_capacity(waiting.len());
+        for (number, pod) in waiting.into_iter().enumerate() {
+            // Others want to run, too, where a thousand wait.
+            if number % BREATH == BREATH - 1 {
+                tokio::task::yield_now().await;
+            }
+            let verdict = scheduler.schedule(&pod);
+            verdicts.push((pod, verdict));
+        }
         let (bindings, others): (Vec<_>, Vec<_>) =
             verdicts.into_iter().partition(|(_, verdict)| matches!(verdict, Verdict::Node(_)));
         let mut is_done = self.bind_all(bindings).await;

@@ -208,6 +208,34 @@ fn nominated() {
     assert_eq!(verdicts(&two(), &[on("a", important("x", 0, "1"))], &[high], &none), [at("a")]);
 }
 
+/// Who asks for the same as somebody who was refused is refused without another look; who asks for something else, or comes when something changed, is
+/// looked at.
+#[test]
+fn a_refusal_is_not_passed_on_to_who_may_fit() {
+    let one = &two()[..1];
+    let there = [on("a", important("there", 0, "1"))];
+    let (big, small) = (|name: &str| important(name, 0, "2"), |name: &str| important(name, 0, "1"));
+    let with_app = |mut pod: Pod| {
+        pod.metadata.labels = Some([("app".to_owned(), "web".to_owned())].into());
+        pod
+    };
+    let pods = [big("1"), big("2"), small("3"), small("4"), big("5")].map(with_app);
+    let got = verdicts(one, &there, &pods, &Known::default());
+    assert_eq!(got[2], at("a"));
+    for at in [0, 1, 3, 4] {
+        assert!(
+            matches!(&got[at], Verdict::None(why) if why.starts_with("0/1 nodes are available: 1 Insufficient cpu.")),
+            "{:?}",
+            got[at]
+        );
+    }
+    // One that waited for room and gives it up makes room.
+    let mut gives_up = with_app(important("1", 5, "3"));
+    gives_up.status = Some(parse(json!({"nominatedNodeName": "a"})));
+    let got = verdicts(one, &[], &[gives_up, with_app(important("2", 5, "2"))], &Known::default());
+    assert!(matches!(&got[..], [Verdict::None(_), Verdict::Node(_)]), "{got:?}");
+}
+
 fn merge_into(pod: &mut Pod, more: serde_json::Value) {
     let mut value = serde_json::to_value(&*pod).unwrap();
     merge(&mut value, more);
