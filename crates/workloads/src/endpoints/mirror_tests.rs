@@ -12,6 +12,7 @@ use crate::{conformance::Case, note::Note, world::parse};
 
 pub const CASES: &[Case] = &[
     ("mirroring/slices", slices),
+    ("mirroring/ready-somewhere", ready_somewhere),
     ("mirroring/labels", labels),
     ("mirroring/who-is-mirrored", who_is_mirrored),
     ("mirroring/goes-with-them", goes_with_them),
@@ -96,6 +97,14 @@ fn slices() {
             json!(["IPv6", 8080, "TCP", [{"addresses": ["fd00::1"], "conditions": ready}]]),
         ]
     );
+}
+
+fn ready_somewhere() {
+    let port = json!([{"port": 1}]);
+    let world = mirrored(json!([
+        {"notReadyAddresses": [{"ip": "10.0.0.1"}], "ports": port}, {"addresses": [{"ip": "10.0.0.1"}], "ports": port},
+    ]));
+    assert_eq!(world.json()[0]["endpoints"], json!([{"addresses": ["10.0.0.1"], "conditions": {"ready": true}}]));
 }
 
 fn labels() {

@@ -11,7 +11,7 @@ use super::{
     place::Place,
     request::{Amounts, HostPort, amounts, ports},
     spread::{self, Constraint},
-    volumes::Claims,
+    volumes::{self, Claims},
 };
 
 /// A Pod that asks for a node.
@@ -69,12 +69,20 @@ pub struct Filter<'a> {
     ask: &'a Ask<'a>,
     neighbours: Neighbours,
     spread: spread::Counts,
+    /// Somebody has a claim that only one may have.
+    is_claim_taken: bool,
 }
 
 impl<'a> Filter<'a> {
     pub fn new(ask: &'a Ask<'a>, places: &[Place<'_>], namespaces: &Namespaces) -> Self {
         let spread = spread::Counts::new(ask, &ask.spread, places);
-        Self { ask, neighbours: Neighbours::new(ask, places, namespaces), spread }
+        let mut guests = places.iter().flat_map(|place| &place.guests);
+        let is_claim_taken = !ask.claims.exclusive.is_empty()
+            && guests.any(|guest| {
+                let is_near = guest.pod.metadata.namespace == ask.pod.metadata.namespace;
+                is_near && volumes::names(&guest.pod).any(|(name, _)| ask.claims.exclusive.contains(&name))
+            });
+        Self { ask, neighbours: Neighbours::new(ask, places, namespaces), spread, is_claim_taken }
     }
 
     /// Everything that speaks against a node, of the first kind of thing that does.
@@ -97,6 +105,11 @@ impl<'a> Filter<'a> {
         let missing = self.missing(place);
         if !missing.fits() {
             return missing;
+        }
+        if self.is_claim_taken {
+            return Against::now(
+                "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode",
+            );
         }
         let reasons = ask.claims.against(place.node);
         if !reasons.is_empty() {

@@ -44,6 +44,8 @@ pub fn names(pod: &Pod) -> impl Iterator<Item = (String, bool)> + '_ {
 /// What the claims of one Pod need.
 #[derive(Default)]
 pub struct Claims {
+    /// Names of those that one Pod alone may use.
+    pub exclusive: Vec<String>,
     /// Nothing where the volume is not there.
     bound: Vec<Option<Arc<PersistentVolume>>>,
     unbound: Vec<Unbound>,
@@ -91,6 +93,9 @@ impl Volumes {
         let mut claims = Claims::default();
         for claim in found {
             let spec = claim.spec.clone().unwrap_or_default();
+            if spec.access_modes.iter().flatten().any(|mode| mode == "ReadWriteOncePod") {
+                claims.exclusive.extend(claim.metadata.name.clone());
+            }
             let volume = spec.volume_name.as_deref().filter(|name| !name.is_empty());
             let is_done = claim.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(BOUND))
                 || claim.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Bound"));

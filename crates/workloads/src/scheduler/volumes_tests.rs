@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     decide::{Known, Verdict},
-    tests::{at, merge, pod, verdicts, zoned},
+    tests::{at, merge, on, pod, verdicts, zoned},
     volumes::Volumes,
 };
 use crate::{cache::Key, conformance::Case, world::parse};
@@ -16,6 +16,7 @@ pub const CASES: &[Case] = &[
     ("scheduler/volumes-first-consumer", first_consumer),
     ("scheduler/volumes-there-already", there_already),
     ("scheduler/volumes-node-affinity", node_affinity),
+    ("scheduler/volumes-one-pod", one_pod),
 ];
 
 fn uses(claims: &[&str]) -> Pod {
@@ -163,4 +164,24 @@ fn node_affinity() {
     assert_eq!(got, nowhere("3 node(s) didn't match PersistentVolume's node affinity"));
     let got = one(&uses(&["data"]), &known(&claims, &[]));
     assert_eq!(got, nowhere("3 node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"));
+}
+
+fn one_pod() {
+    let mut claim = bound("v");
+    claim["spec"]["accessModes"] = json!(["ReadWriteOncePod"]);
+    let known = known(&[("data", claim)], &[("v", json!({}))]);
+    let mut other = uses(&["data"]);
+    other.metadata.uid = Some("other".into());
+    let got = verdicts(&zoned(), &[on("a", other.clone())], &[uses(&["data"])], &known).remove(0);
+    let why = "0/3 nodes are available: 3 node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode. ";
+    assert!(matches!(&got, Verdict::None(told) if told.starts_with(why)), "{got:?}");
+    // A more important one takes it over.
+    let mut high = uses(&["data"]);
+    high.spec.as_mut().unwrap().priority = Some(1);
+    let got = verdicts(&zoned(), &[on("a", other.clone())], &[high], &known).remove(0);
+    assert!(matches!(&got, Verdict::Preempt { node, .. } if node == "a"), "{got:?}");
+    // Another namespace has another claim of this name.
+    other.metadata.namespace = Some("other".into());
+    let got = verdicts(&zoned(), &[on("a", other)], &[uses(&["data"])], &known).remove(0);
+    assert!(matches!(got, Verdict::Node(_)), "{got:?}");
 }
