@@ -1,6 +1,6 @@
 //! Endpoints that somebody wrote by hand, as EndpointSlices: whoever reads only those sees them, too. Pure.
 
-use std::net::IpAddr;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use k8s_openapi::{
     api::{
@@ -51,21 +51,54 @@ pub fn decide(
 }
 
 fn may_be_mirrored(endpoints: &Endpoints) -> bool {
-    let has = |all: Option<&std::collections::BTreeMap<String, String>>, name: &str| {
-        all.and_then(|all| all.get(name)).cloned()
-    };
+    let has = |all: Option<&BTreeMap<String, String>>, name: &str| all.and_then(|all| all.get(name)).cloned();
     has(endpoints.metadata.labels.as_ref(), SKIP).as_deref() != Some("true")
         && has(endpoints.metadata.annotations.as_ref(), LEADER).is_none()
 }
 
-fn wanted(subsets: &[EndpointSubset]) -> (Wanted, Vec<Note>) {
-    let (mut wanted, mut unusable, mut too_many) = (Wanted::new(), 0, 0);
+/// An address, and whom it speaks of: two with the same address may come from different Pods.
+type Who = (String, Option<String>);
+
+/// Ports, and who has them, ready or not.
+type Packed<'a> = (Vec<Port>, Vec<(&'a EndpointAddress, bool)>);
+
+/// Subsets as they would be written today: all ports that have the same addresses together, and none twice. Who is not ready in one place is not ready.
+fn packed(subsets: &[EndpointSubset]) -> Vec<Packed<'_>> {
+    let mut known: BTreeMap<Who, &EndpointAddress> = BTreeMap::new();
+    let mut by_port: BTreeMap<Option<Port>, BTreeMap<Who, bool>> = BTreeMap::new();
     for subset in subsets {
         let ports = ports(subset);
+        let ports: Vec<Option<Port>> =
+            if ports.is_empty() { vec![None] } else { ports.into_iter().map(Some).collect() };
         let ready = subset.addresses.iter().flatten().map(|address| (address, true));
         let other = subset.not_ready_addresses.iter().flatten().map(|address| (address, false));
-        let mut taken = 0;
         for (address, ready) in ready.chain(other) {
+            let who = (address.ip.clone(), address.target_ref.as_ref().and_then(|target| target.uid.clone()));
+            known.entry(who.clone()).or_insert(address);
+            for port in &ports {
+                *by_port.entry(port.clone()).or_default().entry(who.clone()).or_insert(true) &= ready;
+            }
+        }
+    }
+    let mut by_addresses: BTreeMap<BTreeMap<Who, bool>, Vec<Port>> = BTreeMap::new();
+    for (port, addresses) in by_port {
+        by_addresses.entry(addresses).or_default().extend(port);
+    }
+    let pack = |(addresses, ports): (BTreeMap<Who, bool>, Vec<Port>)| {
+        let mut all: Vec<(&EndpointAddress, bool)> =
+            addresses.iter().filter_map(|(who, ready)| Some((*known.get(who)?, *ready))).collect();
+        // If not all have room, those that are ready do.
+        all.sort_by_key(|(_, ready)| !ready);
+        (ports, all)
+    };
+    by_addresses.into_iter().map(pack).collect()
+}
+
+fn wanted(subsets: &[EndpointSubset]) -> (Wanted, Vec<Note>) {
+    let (mut wanted, mut unusable, mut too_many) = (Wanted::new(), 0, 0);
+    for (ports, addresses) in packed(subsets) {
+        let mut taken = 0;
+        for (address, ready) in addresses {
             if taken == MOST {
                 too_many += 1;
                 continue;
@@ -76,11 +109,9 @@ fn wanted(subsets: &[EndpointSubset]) -> (Wanted, Vec<Note>) {
             };
             taken += 1;
             let family = if ip.is_ipv4() { Family::V4 } else { Family::V6 };
-            let of_shape = wanted.entry((family, ports.clone())).or_default();
-            // One that is ready in one place and not in another is ready.
-            if ready || !of_shape.contains_key(&ip.to_string()) {
-                of_shape.insert(ip.to_string(), endpoint(address, ip, ready));
-            }
+            let endpoint = endpoint(address, ip, ready);
+            let key = key_of(&endpoint).unwrap_or_default();
+            wanted.entry((family, ports.clone())).or_default().insert(key, endpoint);
         }
     }
     let mut notes = Vec::new();
@@ -119,7 +150,8 @@ fn endpoint(address: &EndpointAddress, ip: IpAddr, ready: bool) -> Endpoint {
 }
 
 fn key_of(endpoint: &Endpoint) -> Option<String> {
-    endpoint.addresses.first().cloned()
+    let uid = endpoint.target_ref.as_ref().and_then(|target| target.uid.as_deref()).unwrap_or_default();
+    endpoint.addresses.first().map(|address| format!("{address} {uid}"))
 }
 
 fn meta(endpoints: &Endpoints) -> ObjectMeta {

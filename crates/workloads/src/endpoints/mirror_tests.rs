@@ -12,7 +12,7 @@ use crate::{conformance::Case, note::Note, world::parse};
 
 pub const CASES: &[Case] = &[
     ("mirroring/slices", slices),
-    ("mirroring/ready-somewhere", ready_somewhere),
+    ("mirroring/packed", packed),
     ("mirroring/labels", labels),
     ("mirroring/who-is-mirrored", who_is_mirrored),
     ("mirroring/goes-with-them", goes_with_them),
@@ -89,7 +89,9 @@ fn slices() {
     assert_eq!(
         got,
         [
-            json!(["IPv4", 53, "UDP", [{"addresses": ["10.0.0.1"], "conditions": ready}]]),
+            json!(["IPv4", 53, "UDP", [
+                {"addresses": ["10.0.0.1"], "conditions": ready, "hostname": "h", "nodeName": "n", "targetRef": {"kind": "Pod", "name": "p"}},
+            ]]),
             json!(["IPv4", 8080, "TCP", [
                 {"addresses": ["10.0.0.1"], "conditions": ready, "hostname": "h", "nodeName": "n", "targetRef": {"kind": "Pod", "name": "p"}},
                 {"addresses": ["10.0.0.2"], "conditions": {"ready": false}},
@@ -99,12 +101,26 @@ fn slices() {
     );
 }
 
-fn ready_somewhere() {
-    let port = json!([{"port": 1}]);
-    let world = mirrored(json!([
-        {"notReadyAddresses": [{"ip": "10.0.0.1"}], "ports": port}, {"addresses": [{"ip": "10.0.0.1"}], "ports": port},
-    ]));
-    assert_eq!(world.json()[0]["endpoints"], json!([{"addresses": ["10.0.0.1"], "conditions": {"ready": true}}]));
+fn packed() {
+    let address = json!({"ip": "10.0.0.1", "hostname": "h"});
+    let got = |subsets: Value| -> Vec<Value> {
+        mirrored(subsets).json().iter().map(|slice| json!([slice["ports"], slice["endpoints"]])).collect()
+    };
+    let port = |name: &str, number: i32| json!({"name": name, "port": number, "protocol": "TCP"});
+    let is = |ready: bool| json!([{"addresses": ["10.0.0.1"], "conditions": {"ready": ready}, "hostname": "h"}]);
+    let subset = |kind: &str, address: &Value, ports: Value| json!({kind: [address], "ports": ports});
+    // Not ready in one place, in whichever order they come.
+    for (first, second) in [("addresses", "notReadyAddresses"), ("notReadyAddresses", "addresses")] {
+        let ports = json!([port("a", 1)]);
+        let both = json!([subset(first, &address, ports.clone()), subset(second, &address, ports.clone())]);
+        assert_eq!(got(both), [json!([ports, is(false)])]);
+    }
+    // Two ports of the same addresses are in one slice, whoever wrote them apart.
+    let apart = json!([
+        subset("addresses", &address, json!([port("a", 1)])),
+        subset("addresses", &json!({"ip": "10.0.0.1"}), json!([port("b", 2)])),
+    ]);
+    assert_eq!(got(apart), [json!([[port("a", 1), port("b", 2)], is(true)])]);
 }
 
 fn labels() {
@@ -213,8 +229,7 @@ proptest! {
                 let subset = subsets.entry(port).or_default();
                 let address = json!({"ip": format!("10.0.0.{ip}")});
                 if ready { subset.0.push(address) } else { subset.1.push(address) }
-                let is_ready = by_port.entry(port).or_default().entry(ip).or_default();
-                *is_ready |= ready;
+                *by_port.entry(port).or_default().entry(ip).or_insert(true) &= ready;
             }
             let subsets: Vec<Value> = subsets
                 .into_iter()
@@ -228,10 +243,11 @@ proptest! {
             world.reconcile(Some(&service), Some(&endpoints));
             let mut got: Vec<Row> = Vec::new();
             for slice in world.slices.values() {
-                let port = slice.ports.as_ref().unwrap()[0].port.unwrap();
-                for one in slice.endpoints.iter().flatten() {
-                    let ip = one.addresses[0].rsplit('.').next().unwrap().parse().unwrap();
-                    got.push((ip, one.conditions.as_ref().unwrap().ready.unwrap(), port));
+                for port in slice.ports.iter().flatten().filter_map(|port| port.port) {
+                    for one in slice.endpoints.iter().flatten() {
+                        let ip = one.addresses[0].rsplit('.').next().unwrap().parse().unwrap();
+                        got.push((ip, one.conditions.as_ref().unwrap().ready.unwrap(), port));
+                    }
                 }
             }
             got.sort_unstable();

@@ -126,7 +126,7 @@ impl Collector {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
         let written = async {
             if !pod::is_finished(&pod) {
-                let mut status = json!({"phase": "Failed"});
+                let mut status = json!({"phase": "Failed", "observedGeneration": pod.metadata.generation});
                 if why == Why::NodeGone {
                     status["conditions"] = json!([{
                         "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
