@@ -249,6 +249,12 @@ impl EdgeConfig {
         }
     }
 
+    /// Where volumes lie that are directories of this machine, if its node can use them.
+    fn volumes(&self) -> Option<PathBuf> {
+        let dir = self.server.data_dir.join("volumes");
+        (self.own.runtime == Runtime::Process).then(|| std::path::absolute(&dir).unwrap_or(dir))
+    }
+
     /// The node that is part of this program, if there is one.
     fn process(&self) -> Result<Option<Process>> {
         if self.own.runtime != Runtime::Process {
@@ -290,7 +296,8 @@ fn serve(config: &EdgeConfig) -> Result<()> {
         let running = start(&config.server, &agent, &runs).await?;
         tokio::spawn(memory::keep_small());
         let (stop, stopped) = watch::channel(false);
-        let options = workloads::Options { terminated_pods: config.own.terminated_pod_gc_threshold };
+        let options =
+            workloads::Options { terminated_pods: config.own.terminated_pod_gc_threshold, volumes: config.volumes() };
         let clients = inside::clients(&running.server);
         let controllers = workloads::run(clients, config.controllers(), options, stopped.clone());
         let controllers = tokio::spawn(controllers);

@@ -25,6 +25,7 @@ fn cases() -> Vec<Case> {
         crate::scheduler::PREEMPTION,
         crate::scheduler::VOLUMES,
         crate::nodes::CASES,
+        crate::volumes::CASES,
     ]
     .concat()
 }

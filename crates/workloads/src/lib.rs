@@ -27,13 +27,14 @@ mod replicaset;
 mod revision;
 mod scheduler;
 mod statefulset;
+mod volumes;
 mod which;
 mod worker;
 #[cfg(test)]
 mod world;
 mod written;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 use kube::Client;
 use tokio::{sync::watch, task::JoinSet};
@@ -62,16 +63,18 @@ struct Setting {
 }
 
 /// What can be set of controllers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// So many Pods that have ended are kept, or all if that is 0.
     pub terminated_pods: usize,
+    /// Where volumes are directories of this machine; none where its node cannot use them.
+    pub volumes: Option<PathBuf>,
 }
 
 impl Default for Options {
     /// Upstream keeps 12,500, which is more than a small machine's whole memory.
     fn default() -> Self {
-        Self { terminated_pods: 500 }
+        Self { terminated_pods: 500, volumes: None }
     }
 }
 
@@ -103,6 +106,14 @@ pub async fn run(clients: Clients, which: BTreeSet<Controller>, options: Options
             Controller::EndpointSlice => tasks.spawn(endpoints::controller(&mut setting)),
             Controller::EndpointSliceMirroring => tasks.spawn(endpoints::mirroring(&mut setting)),
             Controller::PodGarbageCollector => tasks.spawn(podgc::controller(&mut setting)),
+            Controller::VolumeBinder => tasks.spawn(volumes::binder(&mut setting)),
+            Controller::ClaimProtection => tasks.spawn(volumes::of_claims(&mut setting)),
+            Controller::VolumeProtection => tasks.spawn(volumes::of_volumes(&mut setting)),
+            Controller::EphemeralVolume => tasks.spawn(volumes::ephemeral(&mut setting)),
+            Controller::LocalProvisioner => match setting.options.volumes.clone() {
+                Some(dir) => tasks.spawn(volumes::directories(&mut setting, dir)),
+                None => continue,
+            },
         };
     }
     if tasks.is_empty() {

@@ -17,10 +17,15 @@ pub enum Controller {
     Disruption,
     NodeLifecycle,
     Scheduler,
+    VolumeBinder,
+    ClaimProtection,
+    VolumeProtection,
+    EphemeralVolume,
+    LocalProvisioner,
 }
 
 impl Controller {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 17] = [
         Self::Deployment,
         Self::ReplicaSet,
         Self::StatefulSet,
@@ -33,6 +38,11 @@ impl Controller {
         Self::Disruption,
         Self::NodeLifecycle,
         Self::Scheduler,
+        Self::VolumeBinder,
+        Self::ClaimProtection,
+        Self::VolumeProtection,
+        Self::EphemeralVolume,
+        Self::LocalProvisioner,
     ];
 
     /// As it is called on the command line.
@@ -50,6 +60,11 @@ impl Controller {
             Self::Disruption => "disruption",
             Self::NodeLifecycle => "node-lifecycle",
             Self::Scheduler => "scheduler",
+            Self::VolumeBinder => "persistentvolume-binder",
+            Self::ClaimProtection => "persistentvolumeclaim-protection",
+            Self::VolumeProtection => "persistentvolume-protection",
+            Self::EphemeralVolume => "ephemeral-volume",
+            Self::LocalProvisioner => "local-provisioner",
         }
     }
 
