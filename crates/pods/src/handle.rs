@@ -8,6 +8,7 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::Pod;
+use tokio::sync::watch;
 
 use crate::runtime::ContainerId;
 
@@ -15,6 +16,8 @@ use crate::runtime::ContainerId;
 #[derive(Clone, Default)]
 pub struct Pods {
     known: Arc<RwLock<BTreeMap<String, Arc<Known>>>>,
+    /// Grows whenever a container begins or ends.
+    runs: Arc<watch::Sender<u64>>,
 }
 
 /// A pod of this node.
@@ -62,12 +65,24 @@ impl Pods {
         self.known.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
+    /// Changes whenever a container begins or ends, or a pod goes.
+    pub fn runs(&self) -> watch::Receiver<u64> {
+        self.runs.subscribe()
+    }
+
     pub(crate) fn set(&self, pod: Known) {
-        self.known.write().unwrap_or_else(PoisonError::into_inner).insert(pod.uid.clone(), Arc::new(pod));
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let is_news = known.get(&pod.uid).is_none_or(|before| before.containers != pod.containers);
+        known.insert(pod.uid.clone(), Arc::new(pod));
+        drop(known);
+        if is_news {
+            self.runs.send_modify(|version| *version += 1);
+        }
     }
 
     pub(crate) fn remove(&self, uid: &str) {
         self.known.write().unwrap_or_else(PoisonError::into_inner).remove(uid);
+        self.runs.send_modify(|version| *version += 1);
     }
 }
 

@@ -3,6 +3,7 @@
 mod choose;
 mod files;
 pub mod line;
+mod notice;
 pub mod options;
 mod read;
 
@@ -38,10 +39,10 @@ pub async fn answer(pods: &Pods, place: &Place, query: &Query) -> Response<Body>
         Ok(run) => run,
         Err(refusal) => return answer::text(refusal.code(), refusal.to_string()),
     };
-    let goes_on = goes_on(pods, place, &run);
+    let (goes_on, runs) = (goes_on(pods, place, &run), pods.runs());
     let (sender, receiver) = mpsc::channel(WAITING);
     tokio::spawn(async move {
-        if let Err(error) = read::send(&run.log, &options, goes_on, &sender).await {
+        if let Err(error) = read::send(&run.log, &options, goes_on, runs, &sender).await {
             tracing::debug!(%error, log = %run.log.display(), "a log could not be read to its end");
             let _ = sender.send(Err(error)).await;
         }

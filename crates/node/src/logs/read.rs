@@ -4,28 +4,37 @@ use std::{
     io::{self, SeekFrom},
     os::unix::fs::MetadataExt,
     path::Path,
-    time::Duration,
 };
 
 use bytes::Bytes;
-use tokio::io::{AsyncReadExt, AsyncSeekExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncSeekExt},
+    sync::watch,
+};
 
 use super::{
     Sender,
     files::{self, Part},
     line::Picker,
+    notice::Notice,
     options::Options,
 };
 
-/// How soon it is looked again whether there is more: at first, and after nothing came for a while.
-const SOON: Duration = Duration::from_millis(10);
-const LATER: Duration = Duration::from_millis(200);
 const BLOCK: usize = 64 << 10;
 /// A line that is longer is shown in parts.
 const LONGEST_LINE: usize = 1 << 20;
 
-/// Sends what is asked for. With `follow` it ends when the container has ended and all is sent, or when nobody listens.
-pub async fn send(log: &Path, options: &Options, goes_on: impl Fn() -> bool, to: &Sender) -> io::Result<()> {
+/// Sends what is asked for. With `follow` it ends when the container has ended and all is sent, or when nobody listens: `runs` changes
+/// when `goes_on` may say something else. While nothing is written nothing is done.
+pub async fn send(
+    log: &Path,
+    options: &Options,
+    goes_on: impl Fn() -> bool,
+    mut runs: watch::Receiver<u64>,
+    to: &Sender,
+) -> io::Result<()> {
+    // Before anything is read, so that nothing is written unnoticed after it.
+    let notice = options.follow.then(|| Notice::of(log));
     let (parts, first, offset) = begin(log, options).await?;
     let mut reading = Reading { picker: options.picker(), unfinished: Vec::new(), to };
     let mut last = None;
@@ -37,11 +46,9 @@ pub async fn send(log: &Path, options: &Options, goes_on: impl Fn() -> bool, to:
         }
         last = Some((file, part.inode));
     }
-    if !options.follow {
-        return reading.rest().await.map(|_| ());
-    }
-    let mut wait = SOON;
+    let Some(notice) = notice else { return reading.rest().await.map(|_| ()) };
     loop {
+        runs.borrow_and_update();
         // Asked before it is read for the last time: what was written before the end is there then.
         let is_last = !goes_on();
         let more = match &mut last {
@@ -50,10 +57,7 @@ pub async fn send(log: &Path, options: &Options, goes_on: impl Fn() -> bool, to:
         };
         match more {
             More::NobodyListens => return Ok(()),
-            More::Some => {
-                wait = SOON;
-                continue;
-            }
+            More::Some => continue,
             More::Nothing => {}
         }
         if let Some(next) = next(log, last.as_ref().map(|(_, inode)| *inode)).await? {
@@ -70,10 +74,11 @@ pub async fn send(log: &Path, options: &Options, goes_on: impl Fn() -> bool, to:
             return reading.rest().await.map(|_| ());
         }
         tokio::select! {
-            () = tokio::time::sleep(wait) => {}
+            () = notice.written() => {}
+            // Without anybody who knows, what is written last is still noticed.
+            Ok(()) = runs.changed() => {}
             () = to.closed() => return Ok(()),
         }
-        wait = (wait * 2).min(LATER);
     }
 }
 
@@ -181,6 +186,7 @@ mod tests {
             Arc,
             atomic::{AtomicBool, Ordering},
         },
+        time::Duration,
     };
 
     use tokio::sync::mpsc;
@@ -193,7 +199,7 @@ mod tests {
 
     async fn all(log: &Path, options: Options) -> String {
         let (to, mut from) = mpsc::channel(100);
-        send(log, &options, || false, &to).await.unwrap();
+        send(log, &options, || false, watch::channel(0).1, &to).await.unwrap();
         drop(to);
         let mut text = Vec::new();
         while let Some(piece) = from.recv().await {
@@ -220,11 +226,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("0.log");
         let (running, (to, mut from)) = (Arc::new(AtomicBool::new(true)), mpsc::channel(100));
+        let (ended, runs) = watch::channel(0);
         let follower = tokio::spawn({
             let (log, running) = (log.clone(), running.clone());
             async move {
                 let options = Options { follow: true, ..Options::default() };
-                send(&log, &options, move || running.load(Ordering::SeqCst), &to).await.unwrap();
+                send(&log, &options, move || running.load(Ordering::SeqCst), runs, &to).await.unwrap();
             }
         });
         let mut seen = String::new();
@@ -251,6 +258,7 @@ mod tests {
             }
         }
         running.store(false, Ordering::SeqCst);
+        ended.send_replace(1);
         while let Some(piece) = from.recv().await {
             seen.push_str(std::str::from_utf8(&piece.unwrap()).unwrap());
         }
@@ -265,7 +273,8 @@ mod tests {
         std::fs::write(&log, line("a")).unwrap();
         let (to, mut from) = mpsc::channel(1);
         let options = Options { follow: true, ..Options::default() };
-        let following = tokio::spawn(async move { send(&log, &options, || true, &to).await });
+        let (_runs, runs) = watch::channel(0);
+        let following = tokio::spawn(async move { send(&log, &options, || true, runs, &to).await });
         assert!(from.recv().await.is_some());
         drop(from);
         tokio::time::timeout(Duration::from_secs(10), following).await.unwrap().unwrap().unwrap();
