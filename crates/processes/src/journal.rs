@@ -19,11 +19,25 @@ const SMALL: u64 = 256 << 10;
 #[serde(rename_all = "camelCase")]
 pub enum Entry {
     Begun(Record),
-    Ended { id: ContainerId, exit: Exit },
-    Forgotten { id: ContainerId },
-    Address { pod: String, address: Ipv4Addr },
-    PodForgotten { pod: String, at: i64 },
-    LogsRemoved { pod: String },
+    Ended {
+        id: ContainerId,
+        exit: Exit,
+    },
+    Forgotten {
+        id: ContainerId,
+    },
+    Address {
+        pod: String,
+        address: Ipv4Addr,
+    },
+    PodForgotten {
+        pod: String,
+        at: i64,
+    },
+    /// Not written any more, but in journals of older keepers: logs are the agent's, which knows the pods.
+    LogsRemoved {
+        pod: String,
+    },
 }
 
 /// A container as the keeper remembers it. Its environment is not here: there may be secrets in it.
@@ -42,27 +56,12 @@ pub struct State {
     pub containers: BTreeMap<ContainerId, Record>,
     pub addresses: BTreeMap<String, Ipv4Addr>,
     pub last_address: Option<Ipv4Addr>,
-    /// Of pods that are there or were until not long ago.
-    pub logs: BTreeMap<String, Logs>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Logs {
-    pub files: BTreeMap<ContainerId, PathBuf>,
-    /// When the pod was forgotten, in seconds since 1970.
-    pub forgotten: Option<i64>,
 }
 
 impl State {
     fn apply(&mut self, entry: Entry) {
         match entry {
-            Entry::Begun(record) => {
-                let Container { id, log, .. } = &record.container;
-                let logs = self.logs.entry(id.pod.clone()).or_default();
-                logs.files.insert(id.clone(), log.clone());
-                logs.forgotten = None;
-                self.containers.insert(id.clone(), record);
-            }
+            Entry::Begun(record) => _ = self.containers.insert(record.container.id.clone(), record),
             Entry::Ended { id, exit } => {
                 if let Some(record) = self.containers.get_mut(&id) {
                     record.container.exit = Some(exit);
@@ -73,13 +72,8 @@ impl State {
                 self.last_address = Some(address);
                 self.addresses.insert(pod, address);
             }
-            Entry::PodForgotten { pod, at } => {
-                self.addresses.remove(&pod);
-                if let Some(logs) = self.logs.get_mut(&pod) {
-                    logs.forgotten = Some(at);
-                }
-            }
-            Entry::LogsRemoved { pod } => _ = self.logs.remove(&pod),
+            Entry::PodForgotten { pod, .. } => _ = self.addresses.remove(&pod),
+            Entry::LogsRemoved { .. } => {}
         }
     }
 
@@ -89,40 +83,12 @@ impl State {
         for record in self.containers.values() {
             entries.push(Entry::Begun(record.clone()));
         }
-        // Logs of containers that are forgotten: as containers that began and were forgotten.
-        for (id, log) in self.logs.values().flat_map(|logs| &logs.files) {
-            if !self.containers.contains_key(id) {
-                let container = Container {
-                    id: id.clone(),
-                    image: String::new(),
-                    log: log.clone(),
-                    started_at: String::new(),
-                    exit: None,
-                };
-                entries.push(Entry::Begun(Record { container, pid: 0, started: 0, boot: String::new() }));
-                entries.push(Entry::Forgotten { id: id.clone() });
-            }
-        }
-        for (pod, at) in self.logs.iter().filter_map(|(pod, logs)| Some((pod, logs.forgotten?))) {
-            entries.push(Entry::PodForgotten { pod: pod.clone(), at });
-        }
         let last = |address: &Ipv4Addr| Some(*address) == self.last_address;
         let (after, before): (Vec<_>, Vec<_>) = self.addresses.iter().partition(|(_, address)| last(address));
         for (pod, address) in before.into_iter().chain(after) {
             entries.push(Entry::Address { pod: pod.clone(), address: *address });
         }
         entries
-    }
-
-    /// Logs of runs before the last two of the same container, which nobody can ask for any more.
-    pub fn old_logs(&self, of: &ContainerId) -> Vec<(ContainerId, PathBuf)> {
-        let Some(logs) = self.logs.get(&of.pod) else { return Vec::new() };
-        let is_old = |id: &ContainerId| id.name == of.name && id.attempt + 1 < of.attempt;
-        logs.files
-            .iter()
-            .filter(|(id, _)| is_old(id) && !self.containers.contains_key(id))
-            .map(|(id, path)| (id.clone(), path.clone()))
-            .collect()
     }
 }
 
@@ -165,12 +131,6 @@ impl Journal {
             self.pending.push(b'\n');
         }
         self.state.apply(entry);
-    }
-
-    pub fn forget_log(&mut self, id: &ContainerId) {
-        if let Some(logs) = self.state.logs.get_mut(&id.pod) {
-            logs.files.remove(id);
-        }
     }
 
     pub fn has_pending(&self) -> bool {
@@ -259,6 +219,7 @@ mod tests {
             Entry::Forgotten { id: id("b", 0) },
             address("c", 4),
             Entry::PodForgotten { pod: "b".into(), at: 77 },
+            Entry::LogsRemoved { pod: "b".into() },
         ]
     }
 
@@ -272,7 +233,7 @@ mod tests {
         let state = journal.state.clone();
         assert_eq!(state.containers.len(), 1);
         assert_eq!(state.addresses.len(), 2);
-        assert_eq!(state.logs["b"].forgotten, Some(77));
+        assert!(!state.addresses.contains_key("b"));
         assert_eq!(Journal::open(&path).unwrap().state, state);
         journal.rewrite().unwrap();
         assert_eq!(Journal::open(&path).unwrap().state, state);
@@ -316,15 +277,12 @@ mod tests {
             journal.push(begun(&id("a", attempt)));
             journal.push(ended(&id("a", attempt)));
             journal.push(Entry::Forgotten { id: id("a", attempt) });
-            for (old, _) in journal.state.old_logs(&id("a", attempt)) {
-                journal.forget_log(&old);
-            }
             if attempt % 10 == 0 {
                 journal.commit().unwrap();
             }
         }
         assert!(fs::metadata(&path).unwrap().len() < 2 * SMALL);
-        assert_eq!(journal.state.logs["a"].files.len(), 2);
+        assert_eq!(journal.state, State::default());
     }
 
     #[test]

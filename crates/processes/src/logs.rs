@@ -169,19 +169,6 @@ impl Log {
     }
 }
 
-/// All files of a log.
-pub fn remove(path: &Path) {
-    let _ = fs::remove_file(path);
-    let mut number = 1;
-    while fs::remove_file(numbered(path, number)).is_ok() {
-        number += 1;
-    }
-    // The directory of the pod, once its last log is gone; one with anything in it stays.
-    if let Some(directory) = path.parent() {
-        let _ = fs::remove_dir(directory);
-    }
-}
-
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o640).open(path)
 }
@@ -263,8 +250,6 @@ mod tests {
         let expected: Vec<String> = (50 + 1 - said.len()..50).map(|n| format!("line {n}")).collect();
         assert_eq!(said[..said.len() - 1], expected);
         assert_eq!(said.last().unwrap(), "no end");
-        remove(&path);
-        assert!(!path.parent().unwrap().exists());
     }
 
     #[test]

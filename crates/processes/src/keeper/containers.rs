@@ -52,6 +52,8 @@ pub struct Live {
     pub group: Option<Group>,
     /// How it ended, and until when its output is waited for.
     pub ended: Option<(Ending, Instant)>,
+    /// Its pod is: nobody will ask how it ended.
+    pub is_forgotten: bool,
 }
 
 pub struct Stdin {
@@ -204,10 +206,6 @@ impl Keeper {
     fn try_start(&mut self, connection: u64, number: u64, start: Start) -> Result<(), (&'static str, io::Error)> {
         let id = start.id.clone();
         let create = |error| ("CreateContainerError", error);
-        for (old, path) in self.journal.state.old_logs(&id) {
-            crate::logs::remove(&path);
-            self.journal.forget_log(&old);
-        }
         let log = Log::open(&start.log, self.rules.bounds()).map_err(|error| {
             create(io::Error::new(error.kind(), format!("its log {}: {error}", start.log.display())))
         })?;
@@ -217,7 +215,13 @@ impl Keeper {
             .make(&group_name, &start.limits)
             .map_err(|error| create(io::Error::new(error.kind(), format!("its control group: {error}"))))?;
         let held = group.as_ref().is_some_and(|group| group.memory_bytes().is_some());
-        let opened = ends(&start).map_err(create)?;
+        let opened = match ends(&start) {
+            Ok(opened) => opened,
+            Err(error) => {
+                group.into_iter().for_each(Group::remove);
+                return Err(create(error));
+            }
+        };
         let setup = Setup {
             program: start.program.clone(),
             env: start.env.clone(),
@@ -231,10 +235,17 @@ impl Keeper {
         let names = [start.pod.as_str(), id.name.as_str()];
         let Ends { input, output, errors, stdin, outputs } = opened;
         let spawn = Spawn { setup, names, mark: &start.mark, input, output, errors };
-        let (process, handshake) = self.spawn(&who, spawn).map_err(|error| ("RunContainerError", error))?;
+        let (process, handshake) = match self.spawn(&who, spawn) {
+            Ok(spawned) => spawned,
+            Err(error) => {
+                group.into_iter().for_each(Group::remove);
+                return Err(("RunContainerError", error));
+            }
+        };
         if let Some(Err(error)) = group.as_ref().map(|group| group.join(process.pid)) {
             self.unwatch(handshake.socket);
             self.let_go(process);
+            group.into_iter().for_each(Group::remove);
             return Err(create(io::Error::new(error.kind(), format!("its control group: {error}"))));
         }
         let container = Container {
@@ -258,6 +269,7 @@ impl Keeper {
             attached: Vec::new(),
             group,
             ended: None,
+            is_forgotten: false,
         };
         for ((output, stream), place) in
             outputs.into_iter().zip([Stream::Stdout, Stream::Stderr]).zip(&mut live.outputs)
@@ -376,7 +388,7 @@ impl Keeper {
         }
         // Told even if the disk is full just then: nobody asked for it, and who would restart it waits for it.
         self.journal.push(Entry::Ended { id: id.clone(), exit });
-        if self.journal.state.logs.get(&id.pod).is_some_and(|logs| logs.forgotten.is_some()) {
+        if live.is_forgotten {
             self.journal.push(Entry::Forgotten { id: id.clone() });
         }
         self.changed = true;

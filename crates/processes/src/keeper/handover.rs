@@ -141,6 +141,7 @@ pub fn take_over(dir: &Path) -> io::Result<Keeper> {
             attached: Vec::new(),
             group: one.group,
             ended: None,
+            is_forgotten: false,
         };
         for ((output, stream), place) in
             outputs.into_iter().zip([Stream::Stdout, Stream::Stderr]).zip(&mut live.outputs)

@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 
 use self::{containers::Live, spawn::Exec, talk::Connection};
 use crate::{
-    journal::{Entry, Journal},
+    journal::Journal,
     limits::Groups,
     logs::{Bounds, Stream},
     protocol::{Answer, Asked, Request},
@@ -57,8 +57,8 @@ pub struct Rules {
     pub log_bytes: u64,
     /// How many files a log has.
     pub log_files: u32,
-    /// How long logs stay when their pod is gone.
-    pub keep_logs_seconds: u64,
+    /// Only for keepers that are older than this one: it leaves the logs of pods that are gone to the agent.
+    keep_logs_seconds: u64,
 }
 
 impl Default for Rules {
@@ -325,11 +325,9 @@ impl Keeper {
 
     fn next_deadline(&self) -> Option<Instant> {
         let draining = self.live.values().filter_map(Live::deadline);
-        let logs = self.journal.state.logs.values().any(|logs| logs.forgotten.is_some());
-        let sweep = logs.then(|| Instant::now() + Duration::from_secs(60));
         let idle = self.idle_since.map(|since| since + IDLE);
         let stop = self.stopping.map(|(_, _, until)| until);
-        draining.chain(sweep).chain(idle).chain(stop).chain(self.retry).min()
+        draining.chain(idle).chain(stop).chain(self.retry).min()
     }
 
     fn pass_deadlines(&mut self) {
@@ -341,7 +339,6 @@ impl Keeper {
             .map(|(id, _)| id.clone())
             .collect();
         late.iter().for_each(|id| self.finish(id));
-        self.remove_old_logs();
         if let Some((_, _, until)) = &mut self.stopping
             && *until <= now
         {
@@ -350,25 +347,6 @@ impl Keeper {
         }
         let is_idle = self.live.is_empty() && self.execs.is_empty() && self.connections.is_empty();
         self.idle_since = is_idle.then(|| self.idle_since.unwrap_or(now));
-    }
-
-    fn remove_old_logs(&mut self) {
-        let now = jiff::Timestamp::now().as_second();
-        let keep = i64::try_from(self.rules.keep_logs_seconds).unwrap_or(i64::MAX);
-        let is_old = |at: i64| now.saturating_sub(at) >= keep;
-        let state = &self.journal.state;
-        let old: Vec<String> = state
-            .logs
-            .iter()
-            .filter(|(pod, logs)| logs.forgotten.is_some_and(is_old) && !self.live.keys().any(|id| id.pod == **pod))
-            .map(|(pod, _)| pod.clone())
-            .collect();
-        for pod in old {
-            if let Some(logs) = self.journal.state.logs.get(&pod) {
-                logs.files.values().for_each(|path| crate::logs::remove(path));
-            }
-            self.journal.push(Entry::LogsRemoved { pod });
-        }
     }
 
     /// Whether there is nothing left to stay for.

@@ -91,14 +91,16 @@ impl Keeper {
         let state = &self.journal.state;
         let left: Vec<ContainerId> = state.containers.keys().filter(|id| id.pod == pod).cloned().collect();
         for id in left {
-            match self.live.get(&id) {
+            match self.live.get_mut(&id) {
                 // Nobody knows of it any more, so it must not go on; it is forgotten when it has ended.
-                Some(live) => live.end(),
+                Some(live) => {
+                    live.is_forgotten = true;
+                    live.end();
+                }
                 None => self.journal.push(Entry::Forgotten { id }),
             }
         }
-        let state = &self.journal.state;
-        if state.logs.contains_key(pod) || state.addresses.contains_key(pod) {
+        if self.journal.state.addresses.contains_key(pod) {
             self.journal.push(Entry::PodForgotten { pod: pod.to_owned(), at: jiff::Timestamp::now().as_second() });
         }
     }
