@@ -30,8 +30,12 @@ use super::probe::port_of;
 const SHOWN: usize = 10 * 1024;
 const REDIRECTS: usize = 10;
 
-/// Asks, and says what is wrong if the answer is not a success.
-pub async fn get(action: &HTTPGetAction, container: &Container, address: IpAddr, agent: &str) -> Result<(), String> {
+/// Whom to ask, and for what.
+fn target(
+    action: &HTTPGetAction,
+    container: &Container,
+    address: IpAddr,
+) -> Result<(bool, String, u16, String), String> {
     let port = port_of(&action.port, container)?;
     let host = action.host.clone().filter(|host| !host.is_empty());
     let host = host.unwrap_or_else(|| match address {
@@ -43,6 +47,17 @@ pub async fn get(action: &HTTPGetAction, container: &Container, address: IpAddr,
     if !path.starts_with('/') {
         path.insert(0, '/');
     }
+    Ok((is_tls, host, port, path))
+}
+
+pub fn url(action: &HTTPGetAction, container: &Container, address: IpAddr) -> Result<String, String> {
+    let (is_tls, host, port, path) = target(action, container, address)?;
+    Ok(format!("{}://{host}:{port}{path}", if is_tls { "https" } else { "http" }))
+}
+
+/// Asks, and says what is wrong if the answer is not a success.
+pub async fn get(action: &HTTPGetAction, container: &Container, address: IpAddr, agent: &str) -> Result<(), String> {
+    let (is_tls, host, port, mut path) = target(action, container, address)?;
     for _ in 0..REDIRECTS {
         let (status, location, text) = one(action, &host, port, is_tls, &path, agent).await?;
         let onward = location.filter(|_| status.is_redirection()).and_then(|to| same_host(&to, &host, port));

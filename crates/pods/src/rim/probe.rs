@@ -6,7 +6,7 @@ use k8s_openapi::{
     api::core::v1::{Container, LifecycleHandler, Probe},
     apimachinery::pkg::util::intstr::IntOrString,
 };
-use tokio::net::TcpStream;
+use tokio::{net::TcpStream, time::timeout};
 
 use super::{grpc, http};
 use crate::runtime::{ContainerId, Failure, Runtime};
@@ -25,23 +25,30 @@ pub async fn probe(
     if let Some(exec) = &probe.exec {
         return exec_in(&*runtime, &id, exec.command.as_deref().unwrap_or_default(), within).await;
     }
-    let asking = async {
-        if let Some(action) = &probe.http_get {
-            http::get(action, &container, address, AGENT).await
-        } else if let Some(action) = &probe.tcp_socket {
-            let port = port_of(&action.port, &container)?;
-            let host = action.host.clone().filter(|host| !host.is_empty()).unwrap_or_else(|| address.to_string());
-            let connected = TcpStream::connect((host.as_str(), port)).await;
-            connected.map(|_| ()).map_err(|error| http::refused(&host, port, &error))
-        } else if let Some(action) = &probe.grpc {
-            let port = u16::try_from(action.port).map_err(|_| format!("invalid port number: {}", action.port))?;
-            grpc::check(address, port, action.service.as_deref().unwrap_or_default(), AGENT).await
-        } else {
-            Err("missing probe handler".to_owned())
+    over_network(&probe, &container, address, within).await
+}
+
+/// What is asked through the pod's address. Who is late is told of in a kubelet's words.
+async fn over_network(probe: &Probe, container: &Container, address: IpAddr, within: Duration) -> Result<(), String> {
+    if let Some(action) = &probe.http_get {
+        let url = http::url(action, container, address)?;
+        let late = format!("Get {url:?}: context deadline exceeded (Client.Timeout exceeded while awaiting headers)");
+        timeout(within, http::get(action, container, address, AGENT)).await.unwrap_or(Err(late))
+    } else if let Some(action) = &probe.tcp_socket {
+        let port = port_of(&action.port, container)?;
+        let host = action.host.clone().filter(|host| !host.is_empty()).unwrap_or_else(|| address.to_string());
+        match timeout(within, TcpStream::connect((host.as_str(), port))).await {
+            Ok(connected) => connected.map(|_| ()).map_err(|error| http::refused(&host, port, &error)),
+            Err(_) => Err(format!("dial tcp {host}:{port}: i/o timeout")),
         }
-    };
-    let late = || "context deadline exceeded (Client.Timeout exceeded while awaiting headers)".to_owned();
-    tokio::time::timeout(within, asking).await.unwrap_or_else(|_| Err(late()))
+    } else if let Some(action) = &probe.grpc {
+        let port = u16::try_from(action.port).map_err(|_| format!("invalid port number: {}", action.port))?;
+        let late = format!("timeout: health rpc did not complete within {}s", within.as_secs());
+        let service = action.service.as_deref().unwrap_or_default();
+        timeout(within, grpc::check(address, port, service, AGENT)).await.unwrap_or(Err(late))
+    } else {
+        Err("missing probe handler".to_owned())
+    }
 }
 
 pub async fn hook(
@@ -65,7 +72,7 @@ pub async fn hook(
             Err("cannot run handler: it has no action".to_owned())
         }
     };
-    tokio::time::timeout(within, doing).await.unwrap_or_else(|_| Err("the hook did not end in time".to_owned()))
+    timeout(within, doing).await.unwrap_or_else(|_| Err("the hook did not end in time".to_owned()))
 }
 
 async fn exec_in(runtime: &dyn Runtime, id: &ContainerId, command: &[String], within: Duration) -> Result<(), String> {
@@ -96,6 +103,10 @@ pub fn port_of(port: &IntOrString, container: &Container) -> Result<u16, String>
     let number = number.ok_or_else(|| format!("couldn't find port: {port:?} in container {:?}", container.name))?;
     u16::try_from(number).ok().filter(|port| *port > 0).ok_or_else(|| format!("invalid port number: {number}"))
 }
+
+#[cfg(test)]
+#[path = "probe_tests.rs"]
+mod servers;
 
 #[cfg(test)]
 mod tests {
