@@ -212,19 +212,21 @@ def test_volumes_are_filled_and_follow(here):
 
 def test_what_cannot_be_had_is_said(here):
     here.apply(pod("claims", shell("sleep 1000"), volumes=[{"name": "disk", "persistentVolumeClaim": {"claimName": "none"}}]),
+               pod("remote", shell("sleep 1000"), volumes=[{"name": "disk", "nfs": {"server": "s", "path": "/"}}]),
                pod("foreign", {"name": "a", "image": "redis:7"}),
                pod("large", shell("sleep 1000", resources={"requests": {"cpu": "1000"}})),
                pod("elsewhere", shell("sleep 1000"), nodeSelector={"disk": "ssd"}))
     waiting = lambda name: status(here.pod(name))["state"]["waiting"]
-    wait_for("a message", lambda: "persistentVolumeClaim are not supported" in waiting("claims").get("message", ""))
-    assert waiting("claims")["reason"] == "ContainerCreating"
+    wait_for("a message", lambda: 'persistentvolumeclaims "none" not found' in waiting("claims").get("message", ""))
+    wait_for("a message", lambda: "kind nfs are not supported" in waiting("remote").get("message", ""))
+    assert waiting("claims")["reason"] == waiting("remote")["reason"] == "ContainerCreating"
     assert any(reason == "FailedMount" for reason, _ in wait_for("events", lambda: here.events("claims")))
     wait_for("a wait", lambda: waiting("foreign")["reason"] == "ImagePullBackOff")
     assert "--image" in waiting("foreign")["message"] and here.pod("foreign")["status"]["phase"] == "Pending"
     for name, reason in (("large", "OutOfcpu"), ("elsewhere", "NodeAffinity")):
         found = here.phase(name, "Failed")
         assert found["status"]["reason"] == reason and found["status"]["message"].startswith("Pod was rejected: ")
-    here.tools.kubectl("delete", "pod", "claims", "foreign", "large", "elsewhere", "--timeout=20s")
+    here.tools.kubectl("delete", "pod", "claims", "remote", "foreign", "large", "elsewhere", "--timeout=20s")
 
 
 def test_probes_and_hooks(here):

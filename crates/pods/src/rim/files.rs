@@ -2,17 +2,37 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Volume};
 
 use crate::{
     downward::Place,
     referred::Referred,
-    volumes::{self, Means, Mounted, Tokens, means},
+    volumes::{self, Claims, Means, Mounted, Tokens, means},
 };
 
 /// The directory of a pod: its volumes and its containers' last words.
 pub fn dir(data: &std::path::Path, uid: &str) -> PathBuf {
     data.join("pods").join(uid)
+}
+
+/// Directories of the pod's own that have a limit, in bytes and as it was written.
+pub fn limited(pod: &Pod) -> impl Iterator<Item = (&Volume, u64, &str)> {
+    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+    volumes.iter().filter_map(|volume| {
+        let limit = volume.empty_dir.as_ref()?.size_limit.as_ref()?;
+        let bytes = u64::try_from(limit.0.parse::<api::quantity::Quantity>().ok()?.value()).ok()?;
+        (bytes > 0).then_some((volume, bytes, limit.0.as_str()))
+    })
+}
+
+/// What to say of the first one that has become too large.
+pub fn too_large(dir: &std::path::Path, pod: &Pod) -> Option<String> {
+    let claims = Claims::new();
+    let mounted = Mounted { dir, claims: &claims };
+    let mut limited = limited(pod);
+    let (volume, _, limit) =
+        limited.find(|(volume, bytes, _)| volumes::used(&mounted.volume(volume), *bytes) > *bytes)?;
+    Some(format!("Usage of EmptyDir volume {:?} exceeds the limit {limit:?}. ", volume.name))
 }
 
 /// Makes all volumes what they have to be. Can be repeated; what is right already is left alone.
@@ -28,7 +48,9 @@ fn fill_now(
     tokens: &Tokens,
     place: &Place,
 ) -> Result<(), String> {
-    let mounted = Mounted { dir };
+    // Where claims are is known without this, and nothing of them is made here.
+    let claims = Claims::new();
+    let mounted = Mounted { dir, claims: &claims };
     let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
     for volume in volumes {
         let failed = |why: String| format!("MountVolume.SetUp failed for volume {:?} : {why}", volume.name);
@@ -39,6 +61,7 @@ fn fill_now(
                 let content = volumes::content(volume, pod, referred, tokens, place).map_err(failed)?;
                 volumes::write(&mounted.volume(volume), &content).map_err(|error| failed(error.to_string()))?;
             }
+            Means::Claim => {}
             Means::Unsupported(kind) => return Err(volumes::unsupported(volume, kind)),
         }
     }

@@ -1,5 +1,6 @@
 //! Where the runner meets the world: the API, the runtime, files, sockets and the clock.
 
+mod claims;
 mod clock;
 mod events;
 mod files;

@@ -25,6 +25,7 @@ pub struct Start {
     pub pod: Arc<Pod>,
     pub id: ContainerId,
     pub used: BTreeMap<Ref, Arc<sources::Source>>,
+    pub claims: Arc<volumes::Claims>,
     pub catalog: Arc<Catalog>,
     pub place: Place,
     /// Variables that every container gets unless it has its own.
@@ -42,7 +43,7 @@ impl Start {
         let mut variables = environment::of(&self.pod, &container, &referred, &services, &self.place).map_err(wrong)?;
         self.add_own(&container, &mut variables);
         let dir = files::dir(&self.data, &self.id.pod);
-        let mounted = volumes::Mounted { dir: &dir };
+        let mounted = volumes::Mounted { dir: &dir, claims: &self.claims };
         let mut mounts = volumes::mounts(&self.pod, &container, &mounted, &variables).map_err(wrong)?;
         mounts.push(self.message_file(&dir, &container).map_err(|error| wrong(error.to_string()))?);
         let log = logs::of(&self.data, &self.pod, &self.id);

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use tokio::sync::Mutex;
 
 use super::{
+    claims,
     clock::Clock,
     events::Recorder,
     files,
@@ -27,11 +28,14 @@ use crate::{
     resources::Amounts,
     runtime::{Container, ContainerId, Failure},
     spec::{self, Role},
+    volumes::Claims,
 };
 
 /// A runtime that does not answer is as good as one that says no.
 const PATIENCE: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(2);
+/// How often volumes that must not grow beyond a size are looked at, as a kubelet does.
+const MEASURE: Duration = Duration::from_secs(10);
 /// Most pods run a moment after they came: that they do not yet is not worth a write.
 const A_MOMENT: Duration = Duration::from_millis(100);
 
@@ -50,10 +54,12 @@ pub struct Shared {
 /// What came of something.
 enum Done {
     Heard(Fact),
-    /// Volumes, with when a token of them has to be renewed.
-    Filled(Result<(), String>, Option<Duration>),
+    /// Volumes and where those of claims are, with when a token of them has to be renewed.
+    Filled(Result<Arc<Claims>, String>, Option<Duration>),
     Reported(Box<PodStatus>, Written),
     Deleted(Written),
+    /// Whether a volume has become too large: what to say of it.
+    Measured(Option<String>),
     Nothing,
 }
 
@@ -64,6 +70,7 @@ pub struct Worker {
     doing: FuturesUnordered<BoxFuture<'static, Done>>,
     used: BTreeMap<Ref, Arc<Source>>,
     tokens: Arc<Mutex<Held>>,
+    claims: Arc<Claims>,
     is_filled: bool,
     is_filling: bool,
     has_to_fill: bool,
@@ -76,6 +83,8 @@ pub struct Worker {
     has_ended: bool,
     /// When it came.
     since: Duration,
+    /// When to look how large its volumes are, if that matters.
+    measure_at: Option<Duration>,
 }
 
 impl Worker {
@@ -89,6 +98,7 @@ impl Worker {
             doing: FuturesUnordered::new(),
             used: BTreeMap::new(),
             tokens: Arc::default(),
+            claims: Arc::default(),
             is_filled: false,
             is_filling: false,
             has_to_fill: false,
@@ -99,6 +109,7 @@ impl Worker {
             not_before: Duration::ZERO,
             has_ended: false,
             since,
+            measure_at: files::limited(&pod).next().map(|_| since + MEASURE),
         }
     }
 
@@ -112,6 +123,7 @@ impl Worker {
                 self.act(action);
             }
             self.refresh(now.mono);
+            self.measure(now.mono);
             if self.machine.is_over() {
                 self.used.clear();
             }
@@ -143,7 +155,8 @@ impl Worker {
     fn wake(&self) -> Option<Duration> {
         let again = (self.has_to_delete || self.is_behind()).then_some(self.not_before);
         let moment = Some(self.since + A_MOMENT).filter(|at| *at > self.shared.clock.mono());
-        [self.machine.wake(), self.renew_at, again.filter(|_| !self.is_reporting), moment].into_iter().flatten().min()
+        let again = again.filter(|_| !self.is_reporting);
+        [self.machine.wake(), self.renew_at, self.measure_at, again, moment].into_iter().flatten().min()
     }
 
     fn is_behind(&self) -> bool {
@@ -186,6 +199,7 @@ impl Worker {
                 self.renew_at = renew_at;
                 let is_first = !self.is_filled;
                 self.is_filled |= result.is_ok();
+                let result = result.map(|claims| self.claims = claims);
                 match (is_first, result) {
                     (true, result) => self.machine.hear(Fact::Volumes(result), now),
                     (false, Err(message)) => {
@@ -207,8 +221,31 @@ impl Worker {
                 self.has_to_delete = written == Written::Failed;
                 self.not_before = now.mono + RETRY;
             }
+            Done::Measured(None) => self.measure_at = Some(now.mono + MEASURE),
+            Done::Measured(Some(message)) => {
+                let note = Note { is_warning: true, container: None, reason: "Evicted", message: message.clone() };
+                self.shared.recorder.of_pod(self.machine.pod(), note);
+                self.machine.hear(Fact::Rejected { reason: "Evicted".to_owned(), message }, now);
+            }
             Done::Nothing => {}
         }
+    }
+
+    /// A pod whose directory grows beyond what it said ends, before it takes others' room.
+    fn measure(&mut self, now: Duration) {
+        if self.machine.is_over() {
+            self.measure_at = None;
+        }
+        if self.measure_at.is_none_or(|at| now < at) {
+            return;
+        }
+        self.measure_at = None;
+        let pod = self.machine.pod().clone();
+        let dir = files::dir(&self.shared.options.data_dir, spec::uid(&pod));
+        self.do_(async move {
+            let measured = tokio::task::spawn_blocking(move || files::too_large(&dir, &pod)).await;
+            Done::Measured(measured.unwrap_or_default())
+        });
     }
 
     fn place(&self) -> Place {
@@ -307,13 +344,18 @@ impl Worker {
         self.renew_at = None;
         let of_volumes = referred::of_volumes(&pod);
         let used: BTreeMap<_, _> = used.into_iter().filter(|(used, _)| of_volumes.contains(used)).collect();
+        let known = self.is_filled.then(|| self.claims.clone());
         self.do_(async move {
             let mut tokens = tokens.lock().await;
             let filling = async {
                 let referred = sources::read(&used).await?;
                 let tokens = tokens.get(&shared.options.client, &pod, shared.clock.mono()).await?;
                 let dir = files::dir(&shared.options.data_dir, spec::uid(&pod));
-                files::fill(dir, pod.clone(), referred, tokens, place).await
+                let claims = match known {
+                    Some(known) => known,
+                    None => Arc::new(claims::find(&shared.options.client, &pod).await?),
+                };
+                files::fill(dir, pod.clone(), referred, tokens, place).await.map(|()| claims)
             };
             let result = filling.await;
             Done::Filled(result, tokens.due())
@@ -342,6 +384,7 @@ impl Worker {
             pod: pod.clone(),
             id: id.clone(),
             used: self.used.clone(),
+            claims: self.claims.clone(),
             catalog: shared.catalog.clone(),
             place: self.place(),
             environment: shared.environment.clone(),

@@ -6,9 +6,11 @@ mod place;
 
 pub use atomic::write;
 pub use content::{Content, TokenAsk, Tokens, content};
-pub use place::{Mounted, mounts, prepare_host_path};
+pub use place::{Claims, Mounted, mounts, prepare_host_path, used};
 
-use k8s_openapi::api::core::v1::Volume;
+use k8s_openapi::api::core::v1::{Pod, Volume};
+
+use crate::spec;
 
 /// What a volume is to this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +21,8 @@ pub enum Means<'a> {
     Files,
     /// What is there already.
     Host(&'a str, &'a str),
+    /// What a claim has, see [`claim`].
+    Claim,
     /// Not done here: its kind.
     Unsupported(&'static str),
 }
@@ -26,6 +30,9 @@ pub enum Means<'a> {
 pub fn means(volume: &Volume) -> Means<'_> {
     if let Some(host) = &volume.host_path {
         return Means::Host(&host.path, host.type_.as_deref().unwrap_or_default());
+    }
+    if volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some() {
+        return Means::Claim;
     }
     if volume.config_map.is_some()
         || volume.secret.is_some()
@@ -35,8 +42,6 @@ pub fn means(volume: &Volume) -> Means<'_> {
         return Means::Files;
     }
     let unsupported = [
-        (volume.persistent_volume_claim.is_some(), "persistentVolumeClaim"),
-        (volume.ephemeral.is_some(), "ephemeral"),
         (volume.csi.is_some(), "csi"),
         (volume.nfs.is_some(), "nfs"),
         (volume.image.is_some(), "image"),
@@ -56,11 +61,20 @@ pub fn means(volume: &Volume) -> Means<'_> {
     }
 }
 
+/// The name of the claim behind a volume, and whether it has to be the pod's own.
+pub fn claim(pod: &Pod, volume: &Volume) -> Option<(String, bool)> {
+    match (&volume.persistent_volume_claim, &volume.ephemeral) {
+        (Some(claim), _) => Some((claim.claim_name.clone(), false)),
+        (None, Some(_)) => Some((format!("{}-{}", spec::name(pod), volume.name), true)),
+        (None, None) => None,
+    }
+}
+
 /// For people: why a volume cannot be had here, and what to do.
 pub fn unsupported(volume: &Volume, kind: &str) -> String {
     format!(
         "MountVolume.SetUp failed for volume {:?} : volumes of kind {kind} are not supported on this node; use emptyDir, configMap, \
-         secret, projected, downwardAPI or hostPath, or run the pod on a node with a kubelet",
+         secret, projected, downwardAPI, persistentVolumeClaim or hostPath, or run the pod on a node with a kubelet",
         volume.name
     )
 }

@@ -1,8 +1,9 @@
 //! Where the volumes of a pod lie, and what of them its containers see.
 
 use std::{
+    collections::BTreeMap,
     fs, io,
-    os::unix::fs::{FileTypeExt, PermissionsExt},
+    os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -11,18 +12,27 @@ use k8s_openapi::api::core::v1::{Container, Pod, Volume};
 use super::{Means, atomic::resolve_inside, means};
 use crate::{environment::expand_all, runtime::Mount};
 
+/// Where the volumes of claims are on this machine, by their names in the pod.
+pub type Claims = BTreeMap<String, PathBuf>;
+
 /// Where a volume of a pod is, if it has a place of its own.
 pub struct Mounted<'a> {
     /// The directory of the pod.
     pub dir: &'a Path,
+    pub claims: &'a Claims,
 }
 
 impl Mounted<'_> {
     pub fn volume(&self, volume: &Volume) -> PathBuf {
         match means(volume) {
             Means::Host(path, _) => PathBuf::from(path),
-            _ => self.dir.join("volumes").join(&volume.name),
+            Means::Claim => self.claims.get(&volume.name).cloned().unwrap_or_else(|| self.own(volume)),
+            _ => self.own(volume),
         }
+    }
+
+    fn own(&self, volume: &Volume) -> PathBuf {
+        self.dir.join("volumes").join(&volume.name)
     }
 
     pub fn make_empty(&self, volume: &Volume) -> io::Result<()> {
@@ -41,7 +51,7 @@ pub fn mounts(
 ) -> Result<Vec<Mount>, String> {
     let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
     let mut found = Vec::new();
-    for mount in container.volume_mounts.iter().flatten() {
+    for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
         let volume = volumes.iter().find(|volume| volume.name == mount.name);
         let volume = volume.ok_or_else(|| format!("the pod has no volume {:?}", mount.name))?;
         let mut from = mounted.volume(volume);
@@ -52,17 +62,60 @@ pub fn mounts(
             (_, sub) => sub.clone(),
         };
         if let Some(sub) = sub.filter(|sub| !sub.is_empty()) {
-            from = resolve_inside(&from, &sub).map_err(|error| {
+            let kept = mounted.dir.join("subpaths").join(&container.name).join(index.to_string());
+            let found = resolve_inside(&from, &sub).and_then(|found| match means(volume) {
+                // These files are replaced all at once; who has a part of them keeps what it found, as with a kubelet.
+                Means::Files => keep(&found, &kept).map(|()| kept),
+                _ => Ok(found),
+            });
+            from = found.map_err(|error| {
                 format!(
                     "failed to prepare subPath for volumeMount {:?} of container {:?}: {error}",
                     mount.name, container.name
                 )
             })?;
         }
-        let read_only = mount.read_only.unwrap_or_default() || matches!(means(volume), Means::Files);
+        let is_read = volume.persistent_volume_claim.as_ref().and_then(|claim| claim.read_only).unwrap_or_default();
+        let read_only = mount.read_only.unwrap_or_default() || is_read || matches!(means(volume), Means::Files);
         found.push(Mount { from, at: mount.mount_path.clone(), read_only });
     }
     Ok(found)
+}
+
+/// Makes `to` what `from` is now.
+fn keep(from: &Path, to: &Path) -> io::Result<()> {
+    let gone = if to.is_dir() { fs::remove_dir_all(to) } else { fs::remove_file(to) };
+    match gone {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    if let Some(parent) = to.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    if !from.is_dir() {
+        return fs::copy(from, to).map(|_| ());
+    }
+    fs::create_dir(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        keep(&entry.path(), &to.join(entry.file_name()))?;
+    }
+    Ok(())
+}
+
+/// How much is below a directory, as far as it matters whether that is more than `limit`. Links are not followed.
+pub fn used(dir: &Path, limit: u64) -> u64 {
+    let (mut sum, mut left) = (0, vec![dir.to_owned()]);
+    while let Some(dir) = left.pop().filter(|_| sum <= limit) {
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            let Ok(found) = entry.metadata() else { continue };
+            sum += found.blocks() * 512;
+            if found.is_dir() {
+                left.push(entry.path());
+            }
+        }
+    }
+    sum
 }
 
 /// Checks that what is on the host is what the volume says, and makes it where that was asked for.
@@ -130,24 +183,68 @@ mod tests {
     }
 
     #[test]
-    fn mounts_by_name_and_sub_path() {
+    fn a_part_of_a_config_map_stays_as_it_was_found() {
         let dir = tempfile::tempdir().unwrap();
         let pod: Pod = serde_json::from_value(json!({"spec": {
-            "volumes": [{"name": "work", "emptyDir": {}}, {"name": "config", "configMap": {"name": "c"}}, {"name": "host", "hostPath": {"path": "/srv"}}],
+            "volumes": [{"name": "config", "configMap": {"name": "c"}}],
             "containers": [{"name": "a", "volumeMounts": [
-                {"name": "work", "mountPath": "/work", "subPathExpr": "$(WHO)/x"},
-                {"name": "config", "mountPath": "/etc/app"},
-                {"name": "host", "mountPath": "/host", "readOnly": true},
+                {"name": "config", "mountPath": "/etc/app.conf", "subPath": "app.conf"},
+                {"name": "config", "mountPath": "/etc/more", "subPath": "more"},
             ]}],
         }}))
         .unwrap();
         let spec = pod.spec.as_ref().unwrap();
-        let mounted = Mounted { dir: dir.path() };
+        let (claims, volume) = (Claims::new(), &spec.volumes.as_ref().unwrap()[0]);
+        let mounted = Mounted { dir: dir.path(), claims: &claims };
+        let fill = |text: &str| {
+            let file = |text: &str| (text.as_bytes().to_vec(), 0o640);
+            let content = [("app.conf".to_owned(), file(text)), ("more/x".to_owned(), file(text))].into();
+            crate::volumes::write(&mounted.volume(volume), &content).unwrap();
+        };
+        for text in ["one", "two"] {
+            fill(text);
+            let found = mounts(&pod, &spec.containers[0], &mounted, &[]).unwrap();
+            fill("later");
+            assert_eq!(fs::read_to_string(&found[0].from).unwrap(), text);
+            assert_eq!(fs::metadata(&found[0].from).unwrap().permissions().mode() & 0o777, 0o640);
+            assert_eq!(fs::read_to_string(found[1].from.join("x")).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_used_is_counted_until_it_is_too_much() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(used(dir.path(), 1 << 20), 0);
+        fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        fs::write(dir.path().join("a/b/c"), vec![1; 300_000]).unwrap();
+        std::os::unix::fs::symlink("/", dir.path().join("out")).unwrap();
+        let sum = used(dir.path(), 1 << 20);
+        assert!((300_000..400_000).contains(&sum), "{sum}");
+    }
+
+    #[test]
+    fn mounts_by_name_and_sub_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let pod: Pod = serde_json::from_value(json!({"spec": {
+            "volumes": [{"name": "work", "emptyDir": {}}, {"name": "config", "configMap": {"name": "c"}}, {"name": "host", "hostPath": {"path": "/srv"}},
+                {"name": "data", "persistentVolumeClaim": {"claimName": "data", "readOnly": true}}],
+            "containers": [{"name": "a", "volumeMounts": [
+                {"name": "work", "mountPath": "/work", "subPathExpr": "$(WHO)/x"},
+                {"name": "config", "mountPath": "/etc/app"},
+                {"name": "host", "mountPath": "/host", "readOnly": true},
+                {"name": "data", "mountPath": "/data"},
+            ]}],
+        }}))
+        .unwrap();
+        let spec = pod.spec.as_ref().unwrap();
+        let claims = Claims::from([("data".to_owned(), "/volumes/pvc-1".into())]);
+        let mounted = Mounted { dir: dir.path(), claims: &claims };
         mounted.make_empty(&spec.volumes.as_ref().unwrap()[0]).unwrap();
         let found = mounts(&pod, &spec.containers[0], &mounted, &[("WHO".into(), "me".into())]).unwrap();
         let base = dir.path().canonicalize().unwrap();
         assert_eq!(found[0], Mount { from: base.join("volumes/work/me/x"), at: "/work".into(), read_only: false });
         assert_eq!(found[1], Mount { from: dir.path().join("volumes/config"), at: "/etc/app".into(), read_only: true });
         assert_eq!(found[2], Mount { from: "/srv".into(), at: "/host".into(), read_only: true });
+        assert_eq!(found[3], Mount { from: "/volumes/pvc-1".into(), at: "/data".into(), read_only: true });
     }
 }
