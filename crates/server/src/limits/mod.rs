@@ -290,11 +290,15 @@ mod tests {
     #[tokio::test]
     async fn an_idle_server_pays_next_to_nothing() {
         let inflight = small(64, Duration::from_secs(1));
-        let begun = Instant::now();
-        for _ in 0..10_000 {
-            drop(inflight.enter(Level::Read, "root:org:team", "system:serviceaccount:default:worker", 1).await);
+        // The quickest of many rounds, as other tests want the processor too.
+        let mut each = Duration::MAX;
+        for _ in 0..100 {
+            let begun = Instant::now();
+            for _ in 0..100 {
+                drop(inflight.enter(Level::Read, "root:org:team", "system:serviceaccount:default:worker", 1).await);
+            }
+            each = each.min(begun.elapsed() / 100);
         }
-        let each = begun.elapsed() / 10_000;
         assert!(each < Duration::from_micros(20), "{each:?}, even without optimising");
     }
 }
