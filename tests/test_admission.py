@@ -527,6 +527,26 @@ def test_pod_security(center, tools_here):
     assert "must be one of privileged, baseline, restricted" in bad["message"]
 
 
+def test_a_pod_learns_where_its_node_is(center, ns):
+    zone, region = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+    labels = {zone: "west-1", region: "west", "shelf": "4"}
+    center.api("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "here", "labels": labels}})
+    pods = f"/api/v1/namespaces/{ns}/pods"
+    pod = lambda name, **spec: {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"a": "b", zone: "?"}},  # noqa: E731
+                                "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
+    center.api("POST", pods, pod("bound"))
+    center.api("POST", f"{pods}/bound/binding", {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "bound"},
+                                                 "target": {"kind": "Node", "name": "here"}})
+    center.api("POST", pods, pod("nailed", nodeName="here"))
+    center.api("POST", pods, pod("elsewhere", nodeName="nowhere"))
+    seen = {p["metadata"]["name"]: p["metadata"]["labels"] for p in center.api("GET", pods)["items"]}
+    assert seen["bound"] == seen["nailed"] == {"a": "b", zone: "west-1", region: "west"}
+    assert seen["elsewhere"] == {"a": "b", zone: "?"}
+    # And one that has to wait says since when.
+    gated = center.api("POST", pods, pod("gated", schedulingGates=[{"name": "example.com/later"}]))
+    assert gated["status"]["conditions"][0]["lastTransitionTime"] == gated["metadata"]["creationTimestamp"]
+
+
 def test_plugins_are_switched_by_name(tmp_path):
     center = Center(tmp_path / "data", args=["--disable-admission-plugins=ServiceAccount,PodSecurity,NamespaceLifecycle",
                                              "--enable-admission-plugins=AlwaysPullImages,DenyServiceExternalIPs"])

@@ -1,5 +1,5 @@
 """An edge of a whole cluster: what the center sent is applied to a second API server, kept so, and reported. The cluster here is another
-instance of our own server."""
+instance of our own server, and once more Kubernetes' own if SELVEDGE_UPSTREAM names it."""
 import contextlib
 import json
 import time
@@ -7,6 +7,7 @@ import time
 import pytest
 from center import Center, Tools, wait_for
 from edge import Edge, Wire, make_workspace, reported
+from upstream import PROGRAMS, Upstream
 
 SHOP = "root:shop"
 AT = f"/clusters/{SHOP}"
@@ -41,8 +42,8 @@ def deployment(name, label="web", replicas=1):
 class World:
     """A center, an edge, and the cluster that the edge applies to, with a wire between the two that can be cut."""
 
-    def __init__(self, base):
-        self.center, self.cluster = Center(base / "center").start(), Center(base / "cluster").start()
+    def __init__(self, base, kind):
+        self.center, self.cluster = Center(base / "center").start(), kind(base / "cluster").start()
         self.wire = Wire(self.cluster.port)
         kubeconfig = base / "cluster.kubeconfig"
         text = self.cluster.kubeconfig.read_text()
@@ -94,11 +95,15 @@ class World:
             self.wire.open()
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
+UPSTREAM = pytest.param(Upstream, marks=pytest.mark.skipif(not (PROGRAMS / "kube-apiserver").exists(),
+                                                           reason="SELVEDGE_UPSTREAM names no kube-apiserver"))
+
+
+@pytest.fixture(scope="module", params=[Center, UPSTREAM])
+def world(request, tmp_path_factory):
     world = None
     try:
-        world = World(tmp_path_factory.mktemp("cluster"))
+        world = World(tmp_path_factory.mktemp("cluster"), request.param)
         yield world
         assert "panicked" not in world.florin.log_path.read_text(errors="replace")
     finally:

@@ -229,11 +229,11 @@ pub fn runtime_class(pod: &mut Value, class: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// A pod learns where its node is: the node's topology labels go into the binding, and from there to the pod.
-pub fn topology_labels(binding: &mut Value, node: &Value) {
+/// A pod learns where its node is: the node's topology labels go into a pod that has a node, or into the binding and from there to the pod.
+pub fn topology_labels(object: &mut Value, node: &Value) {
     for key in ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"] {
         if let Some(value) = at(node, &["metadata", "labels", key]).filter(|v| !v.is_null())
-            && let Some(labels) = within(binding, "metadata").and_then(|metadata| within(metadata, "labels"))
+            && let Some(labels) = within(object, "metadata").and_then(|metadata| within(metadata, "labels"))
         {
             put(labels, key, value.clone());
         }

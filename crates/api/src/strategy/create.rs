@@ -19,7 +19,7 @@ pub(super) fn prepare(resource: &Resource, obj: &mut Value, now: Now<'_>) {
         set_generation(obj, 1);
     }
     match (group, kind) {
-        ("", "Pod") => pod::on_create(obj),
+        ("", "Pod") => pod::on_create(obj, now),
         ("", "Service") => service::on_create(obj),
         ("", "Namespace") => namespace(obj),
         ("", "ServiceAccount") => secret_references(obj),

@@ -8,7 +8,7 @@ use super::metadata::{copy, copy_exactly, differ, raise_generation, reset_for_st
 use crate::defaults::fields::{at, blank, each, fill, fill_blank, list, put, take, text, unset, with, within};
 use crate::quantity::Quantity;
 
-pub(super) fn on_create(pod: &mut Value) {
+pub(super) fn on_create(pod: &mut Value, now: Now<'_>) {
     let qos = qos_class(pod);
     if let Some(status) = within(pod, "status") {
         put(status, "qosClass", qos);
@@ -17,7 +17,7 @@ pub(super) fn on_create(pod: &mut Value) {
         let condition = json!({
             "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
             "message": "Scheduling is blocked due to non-empty scheduling gates",
-            "lastProbeTime": null, "lastTransitionTime": null,
+            "lastProbeTime": null, "lastTransitionTime": now.rfc3339,
         });
         with(pod, "status", |status| put(status, "conditions", vec![condition]));
     }

@@ -13,7 +13,7 @@ mod nodes;
 mod notes;
 mod objects;
 mod plugins;
-mod pods;
+pub mod pods;
 mod podsecurity;
 mod policies;
 mod question;

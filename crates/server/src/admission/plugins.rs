@@ -23,6 +23,7 @@ pub enum Plugin {
     CertificateSubjectRestriction,
     DefaultStorageClass,
     DefaultIngressClass,
+    PodTopologyLabels,
     DenyServiceExternalIPs,
     MutatingAdmissionPolicy,
     MutatingAdmissionWebhook,
@@ -34,7 +35,7 @@ pub enum Plugin {
 use Plugin::{AlwaysPullImages, DenyServiceExternalIPs};
 
 /// Every plugin there is here.
-const ALL: [Plugin; 23] = [
+const ALL: [Plugin; 24] = [
     Plugin::NamespaceLifecycle,
     Plugin::LimitRanger,
     Plugin::ServiceAccount,
@@ -52,6 +53,7 @@ const ALL: [Plugin; 23] = [
     Plugin::CertificateSubjectRestriction,
     Plugin::DefaultStorageClass,
     Plugin::DefaultIngressClass,
+    Plugin::PodTopologyLabels,
     Plugin::DenyServiceExternalIPs,
     Plugin::MutatingAdmissionPolicy,
     Plugin::MutatingAdmissionWebhook,

@@ -29,7 +29,22 @@ pub async fn create(call: &Call, pod: &mut Value) -> Result<()> {
     if on(call, Plugin::DefaultTolerationSeconds) {
         admission::default_tolerations(pod);
     }
-    if on(call, Plugin::RuntimeClass) { runtime_class(call, pod) } else { Ok(()) }
+    if on(call, Plugin::RuntimeClass) {
+        runtime_class(call, pod)?;
+    }
+    let node = pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
+    topology(call, pod, &node);
+    Ok(())
+}
+
+/// Says in the labels of a pod, or of its binding, where its node is. A node that is not there yet says nothing.
+pub fn topology(call: &Call, object: &mut Value, node: &str) {
+    if node.is_empty() || !on(call, Plugin::PodTopologyLabels) {
+        return;
+    }
+    if let Some(node) = one(call, "core/nodes", "", node) {
+        admission::topology_labels(object, &node);
+    }
 }
 
 /// Whoever asks for it never runs an image that somebody else has pulled with rights of their own.

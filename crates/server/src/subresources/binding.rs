@@ -30,6 +30,10 @@ pub async fn bind_named(call: &Call) -> Result<Reply> {
 }
 
 async fn bind_to(call: &Call, pod: &str, mut binding: Value) -> Result<Reply> {
+    let node = binding["target"]["name"].as_str().unwrap_or_default().to_owned();
+    if binding["target"]["kind"] == "Node" {
+        admission::pods::topology(call, &mut binding, &node);
+    }
     admission::review(call, admission::Operation::Create, &mut binding, None).await?;
     let errors = check(&binding);
     if !errors.is_empty() {

@@ -233,6 +233,13 @@ fn fill_in(mut plan: Plan, active: usize, ready: usize, terminating: usize) -> P
     plan
 }
 
+/// The status of a plan whose Pods could not all be made.
+pub fn with_made(mut status: JobStatus, planned: usize, made: usize) -> JobStatus {
+    let missing = i32::try_from(planned.saturating_sub(made)).unwrap_or(i32::MAX);
+    status.active = status.active.map(|active| active.saturating_sub(missing)).filter(|active| *active > 0);
+    status
+}
+
 /// As upstream has it: ten seconds, doubled with each failure since the last success, and never more than ten minutes.
 pub(super) fn back_off<'a>(
     failed: impl Iterator<Item = &'a Pod>,

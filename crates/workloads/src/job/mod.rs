@@ -11,7 +11,13 @@ mod pod;
 mod tests;
 mod wanted;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::future::{BoxFuture, join_all};
 use jiff::Timestamp;
@@ -115,36 +121,44 @@ impl Jobs {
         let mine = owner::claim_all(&api, job, &selects(job)?, &self.dependents.api(&key.namespace), pods).await?;
         let pods: Vec<&Pod> = mine.iter().map(|pod| &**pod).collect();
         let plan = decide::decide(job, &pods, now);
+        let named = |names: &[String]| -> Vec<&Pod> {
+            let is_named = |pod: &&Pod| pod.metadata.name.as_ref().is_some_and(|name| names.contains(name));
+            pods.iter().copied().filter(is_named).collect()
+        };
+        let drop = async |pod: &Pod| {
+            self.release(key, pod).await?;
+            self.dependents.delete(job, pod).await
+        };
+        all(named(&plan.drop).iter().map(|pod| drop(pod))).await?;
+        let (made, created) = self.create(job, &plan.create).await;
+        let (release, delete) = (named(&plan.release), named(&plan.delete));
         // Nothing is let go of, or counted, before it is written down.
-        if job.status.clone().unwrap_or_default() != plan.status {
-            let changed = Job { status: Some(plan.status.clone()), ..job.clone() };
+        let status = decide::with_made(plan.status, plan.create.len(), made);
+        if job.status.clone().unwrap_or_default() != status {
+            let changed = Job { status: Some(status), ..job.clone() };
             let made = api.replace_status(&key.name, &PostParams::default(), &changed).await?;
             self.dependents.written.wrote(key, &self.jobs, &made);
         }
         for note in &plan.notes {
             note.tell(&self.dependents.recorder, job);
         }
-        let named = |names: &[String]| -> Vec<&Pod> {
-            let is_named = |pod: &&Pod| pod.metadata.name.as_ref().is_some_and(|name| names.contains(name));
-            pods.iter().copied().filter(is_named).collect()
-        };
-        let (release, delete, dropped) = (named(&plan.release), named(&plan.delete), named(&plan.drop));
         all(release.iter().map(|pod| self.release(key, pod))).await?;
         all(delete.iter().map(|pod| self.dependents.delete(job, pod))).await?;
-        let drop = async |pod: &Pod| {
-            self.release(key, pod).await?;
-            self.dependents.delete(job, pod).await
-        };
-        all(dropped.iter().map(|pod| drop(pod))).await?;
-        let pods = &plan.create;
-        let create = |n: usize| async move {
-            match pods.get(n) {
-                Some(pod) => self.dependents.create(job, pod).await.map(|_| ()),
-                None => Ok(()),
+        created.map(|()| plan.again)
+    }
+
+    /// How many of them were made, also if not all could be.
+    async fn create(&self, job: &Job, pods: &[Pod]) -> (usize, Result<(), Error>) {
+        let made = AtomicUsize::new(0);
+        let one = |pod: Option<&Pod>| async {
+            let Some(pod) = pod else { return Ok(()) };
+            if self.dependents.create(job, pod).await?.is_some() {
+                made.fetch_add(1, Ordering::Relaxed);
             }
+            Ok(())
         };
-        slow_start(plan.create.len(), create).await?;
-        Ok(plan.again)
+        let done = slow_start(pods.len(), |n| one(pods.get(n))).await;
+        (made.into_inner(), done)
     }
 
     /// Takes the finalizer away from the Pod as it was seen: one that ended meanwhile is looked at again.

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::{
-    decide::{Plan, decide},
+    decide::{Plan, decide, with_made},
     finished, pod,
 };
 use crate::{
@@ -28,6 +28,8 @@ pub struct World {
     /// Uids of Pods that were let go after their end was written down.
     released: BTreeSet<String>,
     pub reasons: Vec<&'static str>,
+    /// So many Pods the API takes at a time; the others it refuses.
+    pub room: usize,
 }
 
 /// A write that the API refuses, or that a dying controller does not make.
@@ -43,7 +45,8 @@ impl World {
         jobs.create(parse(json!({"metadata": {"name": "j", "namespace": "ns"}, "spec": spec})));
         jobs.show_all();
         let pods = Truth::new(&revision);
-        Self { jobs, pods, written: Written::default(), now: at(0), released: BTreeSet::new(), reasons: Vec::new() }
+        let (written, released) = (Written::default(), BTreeSet::new());
+        Self { jobs, pods, written, now: at(0), released, reasons: Vec::new(), room: usize::MAX }
     }
 
     pub fn key() -> Key {
@@ -82,49 +85,50 @@ impl World {
             *left = left.checked_sub(1).ok_or(Stopped)?;
             Ok(())
         };
-        if job.status.clone().unwrap_or_default() != plan.status {
-            write()?;
-            let truth = self.job();
-            if truth.metadata.resource_version != job.metadata.resource_version {
-                return Err(Stopped);
-            }
-            let before = truth.status.clone().unwrap_or_default();
-            assert!(
-                before.succeeded <= plan.status.succeeded && before.failed <= plan.status.failed,
-                "counters never shrink"
-            );
-            let made = self.jobs.change(&key, |job| job.status = Some(plan.status.clone())).unwrap();
-            self.written.wrote(&key, &self.jobs.cache, &made);
-        }
-        self.reasons.extend(plan.notes.iter().map(|note| note.reason));
         let named = |names: &[String]| -> Vec<Pod> {
             pods.iter()
                 .filter(|pod| names.contains(pod.metadata.name.as_ref().unwrap()))
                 .map(|pod| (*pod).clone())
                 .collect()
         };
-        for one in named(&plan.release) {
-            write()?;
-            if self.release(&one)? {
-                self.released.insert(pod::uid(&one).to_owned());
-            }
-        }
-        for one in named(&plan.delete) {
-            write()?;
-            self.delete(&one);
-        }
         for one in named(&plan.drop) {
             write()?;
             self.release(&one)?;
             write()?;
             self.delete(&one);
         }
-        for one in plan.create {
+        let (planned, mut made) = (plan.create.len(), 0);
+        for one in plan.create.iter().take(self.room).cloned() {
             write()?;
-            let made = self.pods.create(one);
-            self.written.wrote(&key, &self.pods.cache, &made);
+            let pod = self.pods.create(one);
+            made += 1;
+            self.written.wrote(&key, &self.pods.cache, &pod);
             let most = usize::try_from(self.job().spec.as_ref().unwrap().parallelism.unwrap_or(1)).unwrap();
             assert!(self.count(pod::is_active) <= most, "more Pods than may run together");
+        }
+        let (release, delete) = (named(&plan.release), named(&plan.delete));
+        let status = with_made(plan.status, planned, made);
+        if job.status.clone().unwrap_or_default() != status {
+            write()?;
+            let truth = self.job();
+            if truth.metadata.resource_version != job.metadata.resource_version {
+                return Err(Stopped);
+            }
+            let before = truth.status.clone().unwrap_or_default();
+            assert!(before.succeeded <= status.succeeded && before.failed <= status.failed, "counters never shrink");
+            let made = self.jobs.change(&key, |job| job.status = Some(status)).unwrap();
+            self.written.wrote(&key, &self.jobs.cache, &made);
+        }
+        self.reasons.extend(plan.notes.iter().map(|note| note.reason));
+        for one in release {
+            write()?;
+            if self.release(&one)? {
+                self.released.insert(pod::uid(&one).to_owned());
+            }
+        }
+        for one in delete {
+            write()?;
+            self.delete(&one);
         }
         Ok(())
     }

@@ -36,6 +36,7 @@ pub const CASES: &[Case] = &[
     ("job/replacement-policy", replacement_policy),
     ("job/waits-for-terminating", waits_for_terminating),
     ("job/managed-by", managed_by),
+    ("job/refused", refused),
 ];
 
 fn status(world: &World) -> Value {
@@ -378,4 +379,19 @@ fn managed_by() {
     let mut world = World::new(json!({"completions": 1, "parallelism": 1, "managedBy": "example.com/other"}));
     world.settle();
     assert!(world.all().is_empty() && world.job().status.is_none());
+}
+
+fn refused() {
+    let mut world = World::new(json!({"completions": 3, "parallelism": 3}));
+    world.room = 1;
+    world.show_all();
+    world.reconcile(usize::MAX);
+    assert_eq!((active(&world), &status(&world)["active"]), (1, &json!(1)), "those that could not be made do not count");
+    world.room = 0;
+    world.show_all();
+    world.reconcile(usize::MAX);
+    assert_eq!(status(&world)["active"], 1);
+    world.room = usize::MAX;
+    world.settle();
+    assert_eq!((active(&world), &status(&world)["active"]), (3, &json!(3)));
 }

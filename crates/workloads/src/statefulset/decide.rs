@@ -18,7 +18,6 @@ use super::{
     pod::{self, ordinal, revision},
     revision::{Versions, Write, versions},
 };
-use crate::note::Note;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
@@ -33,7 +32,8 @@ pub struct Plan {
     /// Names of Pods.
     pub delete: Vec<String>,
     pub status: StatefulSetStatus,
-    pub notes: Vec<Note>,
+    /// What is to be said if all this cannot be done: what is there already.
+    pub counted: StatefulSetStatus,
     /// Look again after this, if nothing happens before.
     pub again: Option<Duration>,
 }
@@ -58,13 +58,15 @@ pub fn decide(found: &Found<'_>) -> Plan {
     plan.forget = versions.forget.clone();
     let world = World::new(found, spec, &versions);
     world.count(&mut plan);
+    plan.counted = plan.status.clone();
     if set.metadata.deletion_timestamp.is_none() {
         world.claims(&mut plan);
         if world.replicas(&mut plan) && world.condemned(&mut plan) {
             world.update(&mut plan);
         }
     }
-    world.close(&mut plan);
+    world.close(&mut plan.status);
+    world.close(&mut plan.counted);
     plan
 }
 
@@ -211,14 +213,7 @@ impl<'a> World<'a> {
             let there = claim.metadata.name.as_ref().and_then(|name| self.found.claims.get(name));
             match there {
                 Some(there) => usable &= there.metadata.deletion_timestamp.is_none(),
-                None => {
-                    let name = claim.metadata.name.clone().unwrap_or_default();
-                    let pod = pod::pod_name(self.found.set, ordinal);
-                    let set = self.found.set.metadata.name.as_deref().unwrap_or_default();
-                    let message = format!("create Claim {name} Pod {pod} in StatefulSet {set} success");
-                    plan.notes.push(Note::normal("SuccessfulCreate", message));
-                    plan.claims.push(claim);
-                }
+                None => plan.claims.push(claim),
             }
         }
         usable
@@ -256,9 +251,6 @@ impl<'a> World<'a> {
         let keeps = self.rolls() && ordinal < self.start.saturating_add(self.partition());
         let version = if keeps { &self.versions.current } else { &self.versions.update };
         let made = pod::make(self.found.set, self.spec, version, ordinal);
-        let set = self.found.set.metadata.name.as_deref().unwrap_or_default();
-        let message = format!("create Pod {} in StatefulSet {set} successful", name(&made));
-        plan.notes.push(Note::normal("SuccessfulCreate", message));
         plan.status.replicas += 1;
         if version.name == self.versions.current.name {
             add(&mut plan.status.current_replicas, 1);
@@ -270,9 +262,6 @@ impl<'a> World<'a> {
     }
 
     fn delete(&self, pod: &Pod, plan: &mut Plan) {
-        let set = self.found.set.metadata.name.as_deref().unwrap_or_default();
-        let message = format!("delete Pod {} in StatefulSet {set} successful", name(pod));
-        plan.notes.push(Note::normal("SuccessfulDelete", message));
         if revision(pod) == self.versions.current.name {
             add(&mut plan.status.current_replicas, -1);
         }
@@ -353,8 +342,7 @@ impl<'a> World<'a> {
     }
 
     /// The update is complete when all have it and are ready.
-    fn close(&self, plan: &mut Plan) {
-        let status = &mut plan.status;
+    fn close(&self, status: &mut StatefulSetStatus) {
         let all = |counter: Option<i32>| counter.unwrap_or(0) == self.wanted;
         if self.rolls() && all(status.updated_replicas) && all(status.ready_replicas) && all(Some(status.replicas)) {
             status.current_revision = status.update_revision.clone();

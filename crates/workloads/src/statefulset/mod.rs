@@ -7,10 +7,11 @@ mod pod;
 mod revision;
 #[cfg(test)]
 mod tests;
+mod told;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use futures::future::{BoxFuture, join_all};
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::{ControllerRevision, StatefulSet},
@@ -31,12 +32,13 @@ use self::{
 use crate::{
     Setting,
     cache::{Cache, Key},
-    dependents::{is_going, told},
-    events::{Recorder, Weight},
+    dependents::{is_going, told as words},
+    events::Recorder,
+    note::Note,
     owner::{self, Selects},
     queue::Queue,
     replicaset::{new_orphan, owners_of},
-    worker::{Error, Reconciler, code, work},
+    worker::{Error, Reconciler, code, slow_start, work},
     written::Written,
 };
 
@@ -135,24 +137,23 @@ impl Reconciler for StatefulSets {
             now: Timestamp::now(),
         };
         let plan = decide(&found);
-        let status = match self.act(key, &set, &plan, &found).await? {
-            true => plan.status,
-            false => {
+        let (status, done) = match self.act(key, &set, &plan, &found).await {
+            Ok(true) => (plan.status, Ok(plan.again)),
+            Ok(false) => {
                 // Another revision has the name: the next hash is made with this number.
                 let mut status = set.status.clone().unwrap_or_default();
                 status.collision_count = Some(status.collision_count.unwrap_or(0).saturating_add(1));
-                status
+                (status, Ok(plan.again))
             }
+            // Whoever waits for the set shall see that it was looked at, and how it stands.
+            Err(error) => (plan.counted, Err(error)),
         };
         if set.status.as_ref() != Some(&status) {
             let changed = StatefulSet { status: Some(status), ..(*set).clone() };
             let made = sets.replace_status(&key.name, &PostParams::default(), &changed).await?;
             self.written.wrote(key, &self.sets, &made);
         }
-        for note in &plan.notes {
-            note.tell(&self.recorder, &*set);
-        }
-        Ok(plan.again)
+        done
     }
 }
 
@@ -176,9 +177,15 @@ impl StatefulSets {
         let claims = self.api::<PersistentVolumeClaim>(key);
         for claim in &plan.claims {
             match claims.create(&PostParams::default(), claim).await {
-                Ok(made) => self.written.wrote(key, &self.claims, &made),
+                Ok(made) => {
+                    self.written.wrote(key, &self.claims, &made);
+                    self.tell(set, told::claim(set, claim, None));
+                }
                 Err(error) if is_going(&error) || code(&error) == 409 => {}
-                Err(error) => return Err(self.failed(set, error)),
+                Err(error) => {
+                    self.tell(set, told::claim(set, claim, Some(&words(&error))));
+                    return Err(error.into());
+                }
             }
         }
         for (name, owners) in &plan.owners {
@@ -194,19 +201,17 @@ impl StatefulSets {
             let preconditions = Preconditions { uid: one.metadata.uid.clone(), resource_version: None };
             let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
             match pods.delete(one.metadata.name.as_deref().unwrap_or_default(), &params).await {
-                Err(error) if !matches!(code(&error), 404 | 409) => return Err(error.into()),
-                _ => self.written.deleted(key, &self.pods, *one),
+                Err(error) if !matches!(code(&error), 404 | 409) => {
+                    self.tell(set, told::pod(set, one, "Delete", Some(&words(&error))));
+                    return Err(error.into());
+                }
+                _ => {
+                    self.written.deleted(key, &self.pods, *one);
+                    self.tell(set, told::pod(set, one, "Delete", None));
+                }
             }
         }
-        let create = async |pod: &Pod| match pods.create(&PostParams::default(), pod).await {
-            Ok(made) => {
-                self.written.wrote(key, &self.pods, &made);
-                Ok(())
-            }
-            Err(error) if is_going(&error) => Ok(()),
-            Err(error) => Err(self.failed(set, error)),
-        };
-        join_all(plan.create.iter().map(create)).await.into_iter().collect::<Result<(), Error>>()?;
+        slow_start(plan.create.len(), |n| self.create(key, set, &pods, &plan.create[n])).await?;
         Ok(true)
     }
 
@@ -236,11 +241,26 @@ impl StatefulSets {
         Ok(true)
     }
 
-    fn failed(&self, set: &StatefulSet, error: kube::Error) -> Error {
-        let name = set.metadata.name.as_deref().unwrap_or_default();
-        let message = format!("create in StatefulSet {name} failed error: {}", told(&error));
-        self.recorder.tell(set, Weight::Warning, "FailedCreate", message);
-        error.into()
+    async fn create(&self, key: &Key, set: &StatefulSet, pods: &Api<Pod>, pod: &Pod) -> Result<(), Error> {
+        match pods.create(&PostParams::default(), pod).await {
+            Ok(made) => {
+                self.written.wrote(key, &self.pods, &made);
+                self.tell(set, told::pod(set, pod, "Create", None));
+                Ok(())
+            }
+            Err(error) if is_going(&error) => Ok(()),
+            Err(error) => {
+                // Somebody else's Pod has the name: that is not told each time.
+                if code(&error) != 409 {
+                    self.tell(set, told::pod(set, pod, "Create", Some(&words(&error))));
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    fn tell(&self, set: &StatefulSet, note: Note) {
+        note.tell(&self.recorder, set);
     }
 }
 

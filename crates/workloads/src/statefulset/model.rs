@@ -30,6 +30,8 @@ pub struct World {
     /// Names, in the order in which they were made and deleted.
     pub made: Vec<String>,
     pub deleted: Vec<String>,
+    /// Whether the API takes no Pods.
+    pub refuses: bool,
 }
 
 impl World {
@@ -53,6 +55,7 @@ impl World {
             written: Written::default(),
             made: Vec::new(),
             deleted: Vec::new(),
+            refuses: false,
         }
     }
 
@@ -136,15 +139,16 @@ impl World {
             }
             self.deleted.push(name);
         }
-        for one in plan.create {
+        let status = if self.refuses && !plan.create.is_empty() { plan.counted } else { plan.status };
+        for one in plan.create.into_iter().filter(|_| !self.refuses) {
             self.made.push(one.metadata.name.clone().unwrap());
             let made = self.pods.create(one);
             self.written.wrote(&key, &self.pods.cache, &made);
         }
         if self.set().metadata.resource_version == set.metadata.resource_version
-            && set.status.as_ref() != Some(&plan.status)
+            && set.status.as_ref() != Some(&status)
         {
-            let made = self.sets.change(&key, |set| set.status = Some(plan.status)).unwrap();
+            let made = self.sets.change(&key, |set| set.status = Some(status)).unwrap();
             self.written.wrote(&key, &self.sets.cache, &made);
         }
     }

@@ -23,6 +23,7 @@ pub const CASES: &[Case] = &[
     ("statefulset/claim-retention-scaled", claim_retention_scaled),
     ("statefulset/claim-retention-deleted", claim_retention_deleted),
     ("statefulset/status", status),
+    ("statefulset/refused", refused),
 ];
 
 fn key(name: &str) -> Key {
@@ -278,4 +279,18 @@ fn status() {
         json!({"observedGeneration": 1, "replicas": 3, "readyReplicas": 3, "availableReplicas": 3, "currentReplicas": 3, "updatedReplicas": 3,
             "collisionCount": 0, "currentRevision": revision, "updateRevision": revision})
     );
+}
+
+fn refused() {
+    let mut world = World::new(&json!({}));
+    world.refuses = true;
+    world.step();
+    let status = world.status();
+    assert_eq!((&status["observedGeneration"], &status["replicas"]), (&json!(1), &json!(0)), "it was looked at");
+    world.refuses = false;
+    world.settle();
+    world.refuses = true;
+    world.pods.remove(&key("s-2"));
+    world.step();
+    assert_eq!((&world.status()["replicas"], &world.status()["currentReplicas"]), (&json!(2), &json!(2)));
 }
