@@ -116,6 +116,34 @@ def test_definitions_and_their_objects_arrive(shop):
     assert here["status"] == {"ok": True} and here["metadata"]["generation"] == 2
 
 
+def test_a_job_finds_its_pods_by_its_uid_here(shop):
+    center, edge = shop
+    jobs, uid = "/apis/batch/v1/namespaces/default/jobs", "batch.kubernetes.io/controller-uid"
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "once"}, "spec": {"parallelism": 1, "template": template}}
+
+    def here(what=lambda job: True):
+        code, _, body = edge.request("GET", f"{jobs}/once")
+        return code == 200 and what(json.loads(body)) and json.loads(body)
+
+    there = center.api("POST", f"/clusters/{SHOP}{jobs}", job)
+    first = wait_for("the Job", here)
+    own = first["metadata"]["uid"]
+    assert own != there["metadata"]["uid"] and first["spec"]["selector"] == {"matchLabels": {uid: own}}
+    assert first["spec"]["template"]["metadata"]["labels"][uid] == first["metadata"]["labels"][uid] == own
+    center.api("PATCH", f"/clusters/{SHOP}{jobs}/once", {"spec": {"parallelism": 2}}, content_type="application/merge-patch+json")
+    second = wait_for("the change", lambda: here(lambda job: job["spec"]["parallelism"] == 2))
+    assert second["metadata"]["uid"] == own and second["spec"]["selector"] == first["spec"]["selector"]
+    # Made anew at the center, it is another one here as well.
+    center.api("DELETE", f"/clusters/{SHOP}{jobs}/once?propagationPolicy=Background")
+    wait_for("its end at the center", lambda: center.request("GET", f"/clusters/{SHOP}{jobs}/once")[0] == 404)
+    template["spec"]["containers"][0]["image"] = "other"
+    center.api("POST", f"/clusters/{SHOP}{jobs}", job)
+    third = wait_for("the next", lambda: here(lambda job: job["spec"]["template"]["spec"]["containers"][0]["image"] == "other"))
+    assert third["metadata"]["uid"] not in (own, there["metadata"]["uid"])
+    assert third["spec"]["selector"] == {"matchLabels": {uid: third["metadata"]["uid"]}}
+
+
 def test_it_starts_and_serves_everything_without_the_center(shop, tmp_path):
     center, florin = shop
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {

@@ -111,6 +111,7 @@ impl Place<'_> {
         }
         if let Some(seen) = seen {
             seen.say(&mut value);
+            self.settle_in(&mut value);
             if kind.is_some_and(|kind| kind.is_definition()) {
                 self.establish(&mut value);
             }
@@ -239,6 +240,7 @@ impl Place<'_> {
         let sent = value.clone();
         if let Some(old) = old {
             keep_identity(value, old);
+            self.settle_in(value);
             if old["metadata"]["managedFields"].is_array() {
                 write::track(&call, Some(old), value);
             }
@@ -253,6 +255,7 @@ impl Place<'_> {
         }
         if old.is_none() || put == Put::Replaced {
             give_identity(value);
+            self.settle_in(value);
             strategy::prepare_create(&stored_kind.resource, value, now);
             if kind.is_definition() {
                 api::crd::prepare(value, None);
@@ -266,6 +269,13 @@ impl Place<'_> {
         commit.compares.extend(beside.compares);
         commit.ops.extend(beside.ops);
         Ok(put)
+    }
+
+    /// What an object says of its own identity is said of the one that it has here.
+    fn settle_in(&self, value: &mut Value) {
+        if self.collection == "batch/jobs" {
+            strategy::find_pods_by_own_uid(value);
+        }
     }
 
     fn prepare_custom(&self, kind: Option<&Kind>, value: &mut Value, old: Option<&Value>) -> Result<()> {

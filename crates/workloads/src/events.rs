@@ -2,7 +2,8 @@
 //! much is not heard for a while.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
+    hash::{DefaultHasher, Hash, Hasher},
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -29,6 +30,9 @@ const REMEMBERED: usize = 512;
 const BURST: f64 = 25.0;
 const REFILL: SignedDuration = SignedDuration::from_mins(5);
 const LONGEST_MESSAGE: usize = 1024;
+/// Of what is told of one object for one reason, so many messages are told apart, as upstream does it. What comes then within [`TOGETHER`] is one event.
+const APART: usize = 9;
+const TOGETHER: SignedDuration = SignedDuration::from_mins(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Weight {
@@ -53,6 +57,8 @@ struct Told {
     reason: String,
     message: String,
     at: Timestamp,
+    /// Stands for all that is similar.
+    combined: bool,
 }
 
 /// What one controller tells.
@@ -83,6 +89,7 @@ impl Recorder {
             reason: reason.to_owned(),
             message,
             at: Timestamp::now(),
+            combined: false,
         };
         // Full means that nobody can write at the moment, or that somebody tells too much.
         let _ = self.sender.try_send((self.client.clone(), told));
@@ -113,12 +120,15 @@ impl Events {
 }
 
 type Same = (&'static str, Option<String>, Weight, String, String);
+type Similar = (&'static str, Option<String>, Weight, String);
 
 /// What was written before. Without I/O.
 #[derive(Default)]
 struct Memory {
     written: HashMap<Arc<Same>, (String, i32)>,
     oldest: VecDeque<Arc<Same>>,
+    /// Which messages were told, by their hashes, and when the last was.
+    similar: HashMap<Similar, (BTreeSet<u64>, Timestamp)>,
     /// How many more an object may have, and when that was so.
     budgets: HashMap<(&'static str, Option<String>), (f64, Timestamp)>,
 }
@@ -132,6 +142,32 @@ enum Write {
 }
 
 impl Memory {
+    /// Makes one of many that differ in their words only.
+    fn combine(&mut self, mut told: Told) -> Told {
+        if self.similar.len() >= REMEMBERED {
+            self.similar.retain(|_, (_, last)| told.at.duration_since(*last) <= TOGETHER);
+            if self.similar.len() >= 4 * REMEMBERED {
+                self.similar.clear();
+            }
+        }
+        let key = (told.component, told.about.uid.clone(), told.weight, told.reason.clone());
+        let (messages, last) = self.similar.entry(key).or_insert_with(|| (BTreeSet::new(), told.at));
+        if told.at.duration_since(*last) > TOGETHER {
+            messages.clear();
+        }
+        *last = told.at;
+        let mut hasher = DefaultHasher::new();
+        told.message.hash(&mut hasher);
+        let hash = hasher.finish();
+        if messages.len() < APART {
+            messages.insert(hash);
+        } else if !messages.contains(&hash) {
+            told.message.insert_str(0, "(combined from similar events): ");
+            told.combined = true;
+        }
+        told
+    }
+
     fn decide(&mut self, told: &Told) -> Write {
         let about = (told.component, told.about.uid.clone());
         if self.budgets.len() >= REMEMBERED && !self.budgets.contains_key(&about) {
@@ -176,7 +212,8 @@ impl Memory {
 }
 
 fn same(told: &Told) -> Same {
-    (told.component, told.about.uid.clone(), told.weight, told.reason.clone(), told.message.clone())
+    let message = if told.combined { String::new() } else { told.message.clone() };
+    (told.component, told.about.uid.clone(), told.weight, told.reason.clone(), message)
 }
 
 fn refilled(left: f64, since: Timestamp, now: Timestamp) -> f64 {
@@ -184,6 +221,7 @@ fn refilled(left: f64, since: Timestamp, now: Timestamp) -> f64 {
 }
 
 async fn write(memory: &mut Memory, client: Client, told: Told) {
+    let told = memory.combine(told);
     let namespace = told.about.namespace.clone().unwrap_or_else(|| "default".into());
     let api: Api<Event> = Api::namespaced(client, &namespace);
     let failed = match memory.decide(&told) {
@@ -245,6 +283,7 @@ mod tests {
             reason: "Failed".into(),
             message: message.into(),
             at: Timestamp::from_second(second).unwrap(),
+            combined: false,
         }
     }
 
@@ -266,14 +305,36 @@ mod tests {
     }
 
     #[test]
+    fn many_that_are_similar_are_one() {
+        let mut memory = Memory::default();
+        let mut tell = |message: String, second: i64| {
+            let told = memory.combine(told("1", &message, second));
+            let write = memory.decide(&told);
+            if write == Write::New {
+                memory.wrote(&told, format!("event-{second}"));
+            }
+            (told.message, write)
+        };
+        for n in 0..9 {
+            assert_eq!(tell(format!("pod {n}"), n), (format!("pod {n}"), Write::New));
+        }
+        assert_eq!(tell("pod 3".into(), 9), ("pod 3".into(), Write::Again("event-3".into(), 2)));
+        assert_eq!(tell("pod 10".into(), 10), ("(combined from similar events): pod 10".into(), Write::New));
+        let again = ("(combined from similar events): pod 11".into(), Write::Again("event-10".into(), 2));
+        assert_eq!(tell("pod 11".into(), 11), again);
+        // After a while each is news again.
+        assert_eq!(tell("pod 12".into(), 700), ("pod 12".into(), Write::New));
+    }
+
+    #[test]
     fn memory_is_bounded() {
         let mut memory = Memory::default();
         for n in 0..10_000_i64 {
-            let told = told(&n.to_string(), "a", n);
+            let told = memory.combine(told(&n.to_string(), "a", n));
             assert_eq!(memory.decide(&told), Write::New);
             memory.wrote(&told, n.to_string());
         }
         assert!(memory.written.len() <= REMEMBERED && memory.oldest.len() <= REMEMBERED);
-        assert!(memory.budgets.len() <= 4 * REMEMBERED);
+        assert!(memory.budgets.len() <= 4 * REMEMBERED && memory.similar.len() <= 4 * REMEMBERED);
     }
 }

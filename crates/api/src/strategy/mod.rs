@@ -25,6 +25,7 @@ mod warnings;
 
 pub use custom::{prepare_create_custom, prepare_update_custom};
 pub use families::ip_families;
+pub use job::find_pods_by_own_uid;
 pub use pod::{bind, qos_class};
 pub use rules::{
     Propagation, allow_create_on_update, allow_unconditional_update, default_grace_period, default_propagation,

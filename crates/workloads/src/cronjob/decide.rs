@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp, tz::TimeZone};
+use jiff::{
+    SignedDuration, Timestamp,
+    tz::{Offset, TimeZone},
+};
 use k8s_openapi::{
     api::{
         batch::v1::{CronJob, CronJobSpec, CronJobStatus, Job},
@@ -243,7 +246,9 @@ fn job_of(cron: &CronJob, spec: &CronJobSpec, name: String, due: Timestamp, zone
     let local = due.to_zoned(zone.clone());
     annotations.insert(
         SCHEDULED.into(),
-        local.strftime(if *zone == TimeZone::UTC { "%Y-%m-%dT%H:%M:%SZ" } else { "%Y-%m-%dT%H:%M:%S%:z" }).to_string(),
+        local
+            .strftime(if local.offset() == Offset::UTC { "%Y-%m-%dT%H:%M:%SZ" } else { "%Y-%m-%dT%H:%M:%S%:z" })
+            .to_string(),
     );
     Job {
         metadata: ObjectMeta {

@@ -25,6 +25,8 @@ use crate::{
 /// At most so many Pods are made or deleted at once.
 pub const BURST: usize = 250;
 const NAME_FIELD: &str = "metadata.name";
+const GENERATION: &str = "deprecated.daemonset.template.generation";
+const GENERATION_LABEL: &str = "pod-template-generation";
 
 /// Why a Pod goes, where that is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +47,13 @@ pub struct Plan {
 /// The template as its Pods have it: they tolerate what is wrong with a node, and know which revision they are.
 pub fn template(set: &DaemonSet, hash: &str) -> PodTemplateSpec {
     let mut template = set.spec.as_ref().map(|spec| spec.template.clone()).unwrap_or_default();
-    template.metadata.get_or_insert_default().labels.get_or_insert_default().insert(HASH.into(), hash.into());
+    let labels = template.metadata.get_or_insert_default().labels.get_or_insert_default();
+    labels.insert(HASH.into(), hash.into());
+    // What the API counts changes of the template with, from the time before revisions.
+    let generation = set.metadata.annotations.as_ref().and_then(|annotations| annotations.get(GENERATION));
+    if let Some(generation) = generation.filter(|generation| generation.parse::<i64>().is_ok()) {
+        labels.insert(GENERATION_LABEL.into(), generation.clone());
+    }
     let spec = template.spec.get_or_insert_default();
     let more = if spec.host_network == Some(true) { Some(("network-unavailable", "NoSchedule")) } else { None };
     let all = [
@@ -298,16 +306,16 @@ impl Seen<'_> {
             desired += 1;
             let Some(pods) = pods else { continue };
             scheduled += 1;
-            // With a surge, the one that is available counts.
-            let best = pods.iter().find(|pod| self.is_available(pod)).or(pods.first());
-            let Some(pod) = best else { continue };
-            ready += i32::from(pod::is_ready(pod));
-            match pod::available(pod, self.min_ready(), self.now) {
-                Available::Yes => ready_long += 1,
-                Available::In(left) => again = Some(again.map_or(left, |again| again.min(left))),
-                Available::No => {}
+            // With a surge, the oldest counts: the new one when it is alone.
+            let Some(first) = pods.first() else { continue };
+            ready += i32::from(pod::is_ready(first));
+            ready_long += i32::from(self.is_available(first));
+            updated += i32::from(self.is_current(first));
+            for pod in pods {
+                if let Available::In(left) = pod::available(pod, self.min_ready(), self.now) {
+                    again = Some(again.map_or(left, |again| again.min(left)));
+                }
             }
-            updated += i32::from(pods.iter().any(|pod| self.is_current(pod)));
         }
         let before = self.set.status.clone().unwrap_or_default();
         let status = DaemonSetStatus {

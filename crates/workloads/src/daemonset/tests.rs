@@ -242,6 +242,10 @@ fn revisions() {
     let (one, two) = (set("v1", json!(null)), set("v2", json!(null)));
     let first = made(&one, &[]);
     assert_eq!(first.revision, 1);
+    let mut counted = one.clone();
+    counted.metadata.annotations = Some([("deprecated.daemonset.template.generation".into(), "3".into())].into());
+    let labels = template(&counted, "h").metadata.unwrap().labels.unwrap();
+    assert_eq!((labels[HASH].as_str(), labels["pod-template-generation"].as_str()), ("h", "3"));
     let value = serde_json::to_value(&first).unwrap();
     assert_eq!(value["data"]["spec"]["template"]["$patch"], "replace");
     assert_eq!(value["metadata"]["ownerReferences"][0]["kind"], "DaemonSet");
@@ -298,4 +302,21 @@ fn min_ready_seconds() {
     };
     assert_eq!(at_second(4).1, Some(Duration::from_secs(6)));
     assert_eq!(at_second(10), (1, None));
+    // With a surge it is the new one that is waited for, though the old one is long available.
+    let mut set = set.clone();
+    set.spec.as_mut().unwrap().update_strategy = parse(rolling(json!(1), json!(0)));
+    let mut new = (*on(0, "new", false)).clone();
+    new.metadata.creation_timestamp = Some(Time(at(20)));
+    set_ready(new.status.get_or_insert_default(), true, at(20));
+    let mut old = (*on(0, "old", true)).clone();
+    old.metadata.creation_timestamp = Some(Time(at(0)));
+    let pods = [Arc::new(old), Arc::new(new)];
+    let at_second = |second| {
+        let seen = Seen { set: &set, nodes: &nodes(1), pods: &pods, hash: "new", back_off: &|_| None, now: at(second) };
+        let (status, again) = seen.status();
+        assert_eq!(status.updated_number_scheduled, None, "there is still an old one");
+        (seen.plan().delete.len(), again)
+    };
+    assert_eq!(at_second(24), (0, Some(Duration::from_secs(6))));
+    assert_eq!(at_second(30), (1, None));
 }

@@ -14,7 +14,7 @@ use k8s_openapi::{
     },
 };
 
-use crate::{bounds, pod};
+use crate::{bounds, owner, pod};
 
 /// Who may be evicted has to be gone by then; afterwards the eviction counts as not done.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(2);
@@ -98,6 +98,33 @@ fn counts(budget: &PodDisruptionBudget, pods: &[Arc<Pod>], expected: &Expected) 
         }
         None => Ok((there, 0)),
     }
+}
+
+/// What is told where Pods that nobody controls are to be counted by who controls them.
+pub fn unmanaged(budget: &PodDisruptionBudget, pods: &[Arc<Pod>]) -> Option<String> {
+    let spec = budget.spec.as_ref()?;
+    let by_controllers = spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)));
+    let is_lone = |pod: &Arc<Pod>| owner::controller_of(&pod.metadata).is_none();
+    if !by_controllers || !pods.iter().any(is_lone) {
+        return None;
+    }
+    let selector = spec.selector.clone().unwrap_or_default();
+    let labels = selector.match_labels.unwrap_or_default();
+    let labels: String = labels.iter().map(|(name, value)| format!("{name}: {value},")).collect();
+    let expressions = selector.match_expressions.unwrap_or_default();
+    let expressions: String = expressions
+        .iter()
+        .map(|one| {
+            let values = one.values.as_deref().unwrap_or_default().join(" ");
+            format!("LabelSelectorRequirement{{Key:{},Operator:{},Values:[{values}],}},", one.key, one.operator)
+        })
+        .collect();
+    Some(format!(
+        "Pods selected by this PodDisruptionBudget (selector: &LabelSelector{{MatchLabels:map[string]string{{{labels}}},\
+         MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}) were found to be unmanaged. As a result, the status of \
+         the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods please set \
+         \".spec.minAvailable\" field of the PDB to an integer value."
+    ))
 }
 
 type Disrupted = BTreeMap<String, Time>;

@@ -128,6 +128,9 @@ impl Reconciler for Budgets {
         if pods.is_empty() && budget.status.as_ref().is_none_or(|status| status.observed_generation.is_none()) {
             self.recorder.tell(&*budget, Weight::Normal, "NoPods", "No matching pods found");
         }
+        if let Some(message) = decide::unmanaged(&budget, &pods) {
+            self.recorder.tell(&*budget, Weight::Warning, "UnmanagedPods", message);
+        }
         let decision = decide::decide(&budget, &pods, &self.expected(&pods), Timestamp::now());
         for name in &decision.stayed {
             if let Some(pod) = self.pods.get(&Key::new(&key.namespace, name)) {

@@ -7,7 +7,7 @@ use k8s_openapi::{
 use serde_json::{Value, json};
 
 use super::{
-    decide::{Decision, Expected, decide},
+    decide::{Decision, Expected, decide, unmanaged},
     selects,
 };
 use crate::{
@@ -23,6 +23,7 @@ pub const CASES: &[Case] = &[
     ("disruption/disrupted-pods", disrupted_pods),
     ("disruption/condition", condition),
     ("disruption/selector", selector),
+    ("disruption/unmanaged-pods", unmanaged_pods),
 ];
 
 pub fn budget(spec: Value) -> PodDisruptionBudget {
@@ -146,4 +147,15 @@ fn selector() {
     let mut none = budget(json!({}));
     none.spec.as_mut().unwrap().selector = None;
     assert!(!selects(&none, pod), "none is nobody");
+}
+
+fn unmanaged_pods() {
+    let told = |spec: Value| unmanaged(&budget(spec), &pods(1, 0));
+    assert_eq!(told(json!({"minAvailable": 1})), None);
+    assert!(told(json!({"minAvailable": "50%"})).is_some());
+    let message = told(json!({"maxUnavailable": 1})).unwrap();
+    let selector =
+        "&LabelSelector{MatchLabels:map[string]string{app: web,},MatchExpressions:[]LabelSelectorRequirement{},}";
+    assert!(message.contains(&format!("(selector: {selector}) were found to be unmanaged")), "{message}");
+    assert_eq!(unmanaged(&budget(json!({"maxUnavailable": 1})), &[]), None);
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::{
     api::{
         core::v1::{Pod, Service},
-        discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice},
+        discovery::v1::{Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForNode, ForZone},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -174,7 +174,7 @@ fn make(mold: &Mold, (family, ports): &Shape, endpoints: Vec<Endpoint>) -> Endpo
         metadata: mold.meta.clone(),
         address_type: family.name().into(),
         endpoints: Some(endpoints),
-        ports: Some(ports.collect()),
+        ports: Some(ports.collect::<Vec<_>>()).filter(|ports| !ports.is_empty()),
     }
 }
 
@@ -208,18 +208,33 @@ fn endpoint(service: &Service, one: &Pod, ip: &str, zones: &BTreeMap<String, Str
     let serving = pod::is_ready(one);
     let terminating = pod::is_deleting(one);
     let publishes = service.spec.as_ref().is_some_and(|spec| spec.publish_not_ready_addresses == Some(true));
+    let ready = publishes || serving && !terminating;
     let node = pod::node(one).map(str::to_owned);
+    let zone = node.as_ref().and_then(|node| zones.get(node).cloned());
     Endpoint {
         addresses: vec![ip.to_owned()],
         conditions: Some(EndpointConditions {
-            ready: Some(publishes || serving && !terminating),
+            ready: Some(ready),
             serving: Some(serving),
             terminating: Some(terminating),
         }),
         hostname: address::hostname(service, one),
-        zone: node.as_ref().and_then(|node| zones.get(node).cloned()),
+        hints: if ready { hints(service, zone.as_ref(), node.as_ref()) } else { None },
+        zone,
         node_name: node,
         target_ref: Some(address::reference(one)),
         ..Endpoint::default()
     }
+}
+
+/// For whom an endpoint is meant, where the Service prefers those that are near.
+fn hints(service: &Service, zone: Option<&String>, node: Option<&String>) -> Option<EndpointHints> {
+    let preference = service.spec.as_ref()?.traffic_distribution.as_deref()?;
+    let same_node = preference == "PreferSameNode";
+    if !same_node && !matches!(preference, "PreferClose" | "PreferSameZone") {
+        return None;
+    }
+    let for_zones = zone.map(|name| vec![ForZone { name: name.clone() }]);
+    let for_nodes = node.filter(|_| same_node).map(|name| vec![ForNode { name: name.clone() }]);
+    (for_zones.is_some() || for_nodes.is_some()).then_some(EndpointHints { for_zones, for_nodes })
 }

@@ -19,6 +19,7 @@ pub const CASES: &[Case] = &[
     ("endpointslice/finished-pods", finished_pods),
     ("endpointslice/families", families),
     ("endpointslice/zone", zone),
+    ("endpointslice/hints", hints),
     ("endpoints/subsets", subsets),
     ("endpoints/over-capacity", over_capacity),
 ];
@@ -107,7 +108,7 @@ fn headless() {
     let slice = only(&none, &[named, pod(1, json!({"/spec/hostname": "p1", "/spec/subdomain": "other"}))]);
     assert_eq!(slice["metadata"]["labels"]["service.kubernetes.io/headless"], "");
     assert_eq!((&slice["endpoints"][0]["hostname"], &slice["endpoints"][1]["hostname"]), (&json!("p0"), &Value::Null));
-    assert_eq!(slice["ports"], json!([]));
+    assert_eq!(slice["ports"], Value::Null);
 }
 
 fn labels() {
@@ -158,7 +159,7 @@ fn nobody() {
     let service = service(json!({}));
     world.reconcile(&service, &[]);
     let slice = &world.json()[0];
-    assert_eq!((&slice["endpoints"], &slice["ports"]), (&json!([]), &json!([])));
+    assert_eq!((&slice["endpoints"], &slice["ports"]), (&json!([]), &Value::Null));
     world.reconcile(&service, &many(1));
     assert_eq!(sizes(&world), [1], "the empty one is replaced");
     world.reconcile(&service, &[]);
@@ -194,6 +195,18 @@ fn families() {
 
 fn zone() {
     assert_eq!(only(&service(json!({})), &many(1))["endpoints"][0]["zone"], "z");
+}
+
+fn hints() {
+    let of = |preference: &str, pods: &[Pod]| {
+        only(&service(json!({"trafficDistribution": preference})), pods)["endpoints"][0]["hints"].clone()
+    };
+    for preference in ["PreferClose", "PreferSameZone"] {
+        assert_eq!(of(preference, &many(1)), json!({"forZones": [{"name": "z"}]}));
+    }
+    assert_eq!(of("PreferSameNode", &many(1)), json!({"forZones": [{"name": "z"}], "forNodes": [{"name": "n0"}]}));
+    assert_eq!(of("PreferClose", &[not_ready(0)]), Value::Null);
+    assert_eq!(only(&service(json!({})), &many(1))["endpoints"][0]["hints"], Value::Null);
 }
 
 fn subsets() {

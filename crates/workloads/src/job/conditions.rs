@@ -14,7 +14,7 @@ use crate::note::Note;
 /// Success or failure that is decided, though Pods may still be there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    succeeds: bool,
+    pub(super) succeeds: bool,
     reason: String,
     message: String,
 }
@@ -161,8 +161,6 @@ pub(super) fn suspend(suspended: bool, job: &Job, now: Timestamp, plan: &mut Pla
     } else if !suspended && was {
         set(&mut plan.status, "Suspended", false, "JobResumed", "Job resumed", now);
         plan.notes.push(Note::normal("Resumed", "Job resumed"));
-        plan.status.start_time = at(now);
-    } else if !suspended && plan.status.start_time.is_none() {
         plan.status.start_time = at(now);
     }
 }

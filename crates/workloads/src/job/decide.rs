@@ -77,11 +77,16 @@ pub fn decide(job: &Job, pods: &[&Pod], now: Timestamp) -> Plan {
     let mut count = tally(spec, pods, &mut plan.status);
     let ready = count.active.iter().filter(|pod| pod::is_ready(pod)).count();
     let suspended = spec.suspend == Some(true);
+    if !suspended && plan.status.start_time.is_none() {
+        plan.status.start_time = at(now);
+    }
     let outcome = Outcome::of(job, &count, suspended, now);
     release(&count, pods, outcome.is_some(), &mut plan);
     if let Some(outcome) = outcome {
-        plan.delete = count.active.iter().map(|pod| name(pod)).collect();
-        let terminating = count.terminating.len() + plan.delete.len();
+        let rest: Vec<String> = count.active.iter().map(|pod| name(pod)).collect();
+        let terminating = count.terminating.len() + rest.len();
+        // Who is not needed any more has not failed.
+        *(if outcome.succeeds { &mut plan.drop } else { &mut plan.delete }) = rest;
         count.active.clear();
         let settled = terminating == 0 && !pods.iter().any(|pod| pod::is_tracked(pod)) && is_settled(&plan.status);
         conditions::finish(&outcome, settled, now, &mut plan);

@@ -150,14 +150,16 @@ impl Jobs {
     /// How many of them were made, also if not all could be.
     async fn create(&self, job: &Job, pods: &[Pod]) -> (usize, Result<(), Error>) {
         let made = AtomicUsize::new(0);
-        let one = |pod: Option<&Pod>| async {
-            let Some(pod) = pod else { return Ok(()) };
-            if self.dependents.create(job, pod).await?.is_some() {
-                made.fetch_add(1, Ordering::Relaxed);
+        let counter = &made;
+        let one = |n: usize| async move {
+            if let Some(pod) = pods.get(n)
+                && self.dependents.create(job, pod).await?.is_some()
+            {
+                counter.fetch_add(1, Ordering::Relaxed);
             }
             Ok(())
         };
-        let done = slow_start(pods.len(), |n| one(pods.get(n))).await;
+        let done = slow_start(pods.len(), one).await;
         (made.into_inner(), done)
     }
 

@@ -1,10 +1,10 @@
 //! What a Job's controller reads from Pods, and the Pods that it makes. Pure.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     api::{
         batch::v1::{Job, JobSpec},
-        core::v1::{EnvVar, EnvVarSource, ObjectFieldSelector, Pod},
+        core::v1::{ContainerStatus, EnvVar, EnvVarSource, ObjectFieldSelector, Pod},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -48,14 +48,17 @@ pub fn restarts(pod: &Pod) -> i32 {
     all.fold(0, |sum, one| sum.saturating_add(one.restart_count))
 }
 
-/// When the last of its containers ended.
+/// When the last of its containers ended; else since when it is not ready, when it was deleted, or made.
 pub fn ended_at(pod: &Pod) -> Option<Timestamp> {
-    let status = pod.status.as_ref()?;
-    let containers = status.container_statuses.iter().flatten();
-    let ends = containers.filter_map(|one| one.state.as_ref()?.terminated.as_ref()?.finished_at.as_ref());
-    let conditions = || status.conditions.iter().flatten().filter_map(|one| one.last_transition_time.as_ref());
-    let deleted = pod.metadata.deletion_timestamp.as_ref();
-    ends.max().or_else(|| conditions().max()).or(deleted).or(pod.metadata.creation_timestamp.as_ref()).map(|at| at.0)
+    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
+    let end = |one: &ContainerStatus| Some(one.state.as_ref()?.terminated.as_ref()?.finished_at.as_ref()?.0);
+    let ends = statuses.iter().map(end).collect::<Option<Vec<Timestamp>>>().unwrap_or_default();
+    let not_ready = condition(pod, "Ready").filter(|ready| ready.status == "False");
+    let not_ready = not_ready.and_then(|ready| ready.last_transition_time.as_ref()).map(|at| at.0);
+    let grace = SignedDuration::from_secs(pod.metadata.deletion_grace_period_seconds.unwrap_or(0));
+    let deleted = pod.metadata.deletion_timestamp.as_ref().and_then(|at| at.0.checked_sub(grace).ok());
+    let created = pod.metadata.creation_timestamp.as_ref().map(|at| at.0);
+    ends.into_iter().max().or(not_ready).or(deleted).or(created)
 }
 
 /// A new Pod. `index` is for indexed Jobs: which one, and how often it failed.

@@ -86,6 +86,7 @@ fn completions() {
     let mut none = World::new(json!({"completions": 0, "parallelism": 3}));
     none.settle();
     assert_eq!((reason(&none).0, active(&none)), (Some("Complete"), 0));
+    assert!(status(&none)["startTime"].is_string());
 }
 
 fn work_queue() {
@@ -278,7 +279,8 @@ fn tracking_finalizer() {
     let uid = world.pods.objects[&key].metadata.uid.clone().unwrap();
     world.end(&key, "Succeeded");
     world.show_all();
-    world.reconcile(1);
+    // The next Pod is made, the status written, and nothing more.
+    world.reconcile(2);
     assert_eq!(status(&world)["uncountedTerminatedPods"], json!({"succeeded": [uid]}), "written down first");
     assert!(pod::is_tracked(&world.pods.objects[&key]) && status(&world)["succeeded"].is_null());
     world.settle();
@@ -343,6 +345,7 @@ fn success_policy() {
         world.settle();
         assert_eq!(reason(&world).0, expected, "{rule}");
         assert_eq!(active(&world), if expected.is_some() { 0 } else { 2 }, "{rule}");
+        assert!(status(&world)["failed"].is_null(), "who is not needed any more has not failed");
     }
 }
 
@@ -354,6 +357,9 @@ fn replacement_policy() {
         world.pods.start(&key, "n");
         let seen = world.pods.objects[&key].clone();
         world.delete(&seen);
+        world.settle();
+        assert_eq!(active(&world), 0, "{policy}: it counts as a failure, and the next one waits");
+        world.wait(10);
         world.settle();
         assert_eq!(active(&world), expected, "{policy}");
         assert_eq!(status(&world)["terminating"], 1, "{policy}");
@@ -386,7 +392,11 @@ fn refused() {
     world.room = 1;
     world.show_all();
     world.reconcile(usize::MAX);
-    assert_eq!((active(&world), &status(&world)["active"]), (1, &json!(1)), "those that could not be made do not count");
+    assert_eq!(
+        (active(&world), &status(&world)["active"]),
+        (1, &json!(1)),
+        "those that could not be made do not count"
+    );
     world.room = 0;
     world.show_all();
     world.reconcile(usize::MAX);

@@ -71,7 +71,7 @@ fn keep<'a>(count: &Count<'a>, wanted: usize, plan: &mut Plan) -> Vec<&'a Pod> {
 }
 
 fn failures<'a>(count: &Count<'_>, pods: &[&'a Pod]) -> impl Iterator<Item = &'a Pod> {
-    pods.iter().copied().filter(|pod| has_failed(count.spec, pod) && pod::is_over(pod))
+    pods.iter().copied().filter(|pod| has_failed(count.spec, pod))
 }
 
 fn last_success(pods: &[&Pod]) -> Option<Timestamp> {
@@ -120,7 +120,7 @@ fn failures_by_index(count: &Count<'_>, pods: &[&Pod]) -> BTreeMap<i32, (i32, Op
         let entry = all.entry(index).or_default();
         let ignored = super::failure::meaning(count.spec, one) == super::failure::Meaning::Ignored;
         entry.0 = entry.0.max(pod::failures_before(one).saturating_add(i32::from(!ignored)));
-        entry.1 = entry.1.max(pod::ended_at(one).filter(|_| pod::is_over(one)));
+        entry.1 = entry.1.max(pod::ended_at(one));
     }
     all
 }

@@ -303,10 +303,9 @@ impl<'a> World<'a> {
         let from = self.start.saturating_add(self.partition().max(0));
         let strategy = self.spec.update_strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref());
         let Some(most) = strategy.and_then(|rolling| rolling.max_unavailable.as_ref()) else {
-            for (ordinal, one) in self.by_ordinal.iter().rev() {
-                if *ordinal < from {
-                    return;
-                }
+            for ordinal in (from..self.start.saturating_add(self.wanted)).rev() {
+                // One that is about to be made is not there yet.
+                let Some(one) = self.by_ordinal.get(&ordinal) else { return };
                 if revision(one) != self.versions.update.name && !is_terminating(one) {
                     return self.delete(one, plan);
                 }

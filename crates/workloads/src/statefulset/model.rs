@@ -145,8 +145,7 @@ impl World {
             let made = self.pods.create(one);
             self.written.wrote(&key, &self.pods.cache, &made);
         }
-        if self.set().metadata.resource_version == set.metadata.resource_version
-            && set.status.as_ref() != Some(&status)
+        if self.set().metadata.resource_version == set.metadata.resource_version && set.status.as_ref() != Some(&status)
         {
             let made = self.sets.change(&key, |set| set.status = Some(status)).unwrap();
             self.written.wrote(&key, &self.sets.cache, &made);

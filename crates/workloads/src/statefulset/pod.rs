@@ -7,7 +7,6 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
-use kube::Resource;
 
 use super::revision::Version;
 use crate::owner;
@@ -117,13 +116,9 @@ pub fn wanted_owners(
     let is_pods = |one: &OwnerReference| one.kind == "Pod" && one.api_version == "v1";
     let is_ours = |one: &OwnerReference| Some(&one.uid) == set.metadata.uid.as_ref() || is_pods(one);
     let mut owners: Vec<OwnerReference> = have.iter().filter(|one| !is_ours(one)).cloned().collect();
-    let plain = |mut one: OwnerReference| {
-        one.block_owner_deletion = None;
-        one
-    };
     match condemned.filter(|_| when_scaled) {
-        Some(pod) => owners.extend(pod.controller_owner_ref(&()).map(plain)),
-        None if when_deleted => owners.extend(set.controller_owner_ref(&()).map(plain)),
+        Some(pod) => owners.extend(owner::reference(pod)),
+        None if when_deleted => owners.extend(owner::reference(set)),
         None => {}
     }
     Some(owners).filter(|owners| !owners.is_empty())

@@ -64,6 +64,18 @@ fn parallel() {
     world.change(|spec| spec["replicas"] = 1.into());
     world.step();
     assert_eq!(world.names(), ["s-0"]);
+    // An update takes one after the other all the same.
+    let mut world = World::new(&json!({"podManagementPolicy": "Parallel"}));
+    world.settle();
+    world.image("v2");
+    world.step();
+    assert_eq!(world.deleted, ["s-2"]);
+    world.pods.remove(&key("s-2"));
+    world.step();
+    world.step();
+    assert_eq!(world.deleted, ["s-2"], "the new one is not ready yet");
+    world.settle();
+    assert_eq!(world.deleted, ["s-2", "s-1", "s-0"]);
 }
 
 fn identity() {
@@ -264,6 +276,8 @@ fn claim_retention_deleted() {
     let mut world = claiming(json!({"whenDeleted": "Delete", "whenScaled": "Retain"}));
     world.settle();
     assert_eq!(owners(&world, "data-s-0"), ["StatefulSet/s"]);
+    let owner = &world.claims.objects[&key("data-s-0")].metadata.owner_references.as_ref().unwrap()[0];
+    assert_eq!((owner.controller, owner.block_owner_deletion), (Some(true), Some(true)));
     world.change(|spec| spec["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] = "Retain".into());
     world.settle();
     assert!(owners(&world, "data-s-0").is_empty());

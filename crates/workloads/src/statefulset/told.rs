@@ -34,7 +34,9 @@ pub fn claim(set: &StatefulSet, claim: &PersistentVolumeClaim, error: Option<&st
     let templates = claim.match_indices(set).map(|(at, _)| &claim[at..]);
     let pod = templates.into_iter().last().unwrap_or_default();
     match error {
-        None => Note::normal("SuccessfulCreate", format!("Create Claim {claim} Pod {pod} in StatefulSet {set} success")),
+        None => {
+            Note::normal("SuccessfulCreate", format!("Create Claim {claim} Pod {pod} in StatefulSet {set} success"))
+        }
         Some(error) => Note::warning(
             "FailedCreate",
             format!("Create Claim {claim} for Pod {pod} in StatefulSet {set} failed error: {error}"),
@@ -53,8 +55,14 @@ mod tests {
         let one = Pod { metadata: named("db-0"), ..Pod::default() };
         let data = PersistentVolumeClaim { metadata: named("db-data-db-0"), ..PersistentVolumeClaim::default() };
         for (note, expected) in [
-            (pod(&set, &one, "Create", None), Note::normal("SuccessfulCreate", "Create Pod db-0 in StatefulSet db successful")),
-            (pod(&set, &one, "Delete", None), Note::normal("SuccessfulDelete", "Delete Pod db-0 in StatefulSet db successful")),
+            (
+                pod(&set, &one, "Create", None),
+                Note::normal("SuccessfulCreate", "Create Pod db-0 in StatefulSet db successful"),
+            ),
+            (
+                pod(&set, &one, "Delete", None),
+                Note::normal("SuccessfulDelete", "Delete Pod db-0 in StatefulSet db successful"),
+            ),
             (
                 pod(&set, &one, "Create", Some("full")),
                 Note::warning("FailedCreate", "Create Pod db-0 in StatefulSet db failed error: full"),
@@ -65,7 +73,10 @@ mod tests {
             ),
             (
                 claim(&set, &data, Some("full")),
-                Note::warning("FailedCreate", "Create Claim db-data-db-0 for Pod db-0 in StatefulSet db failed error: full"),
+                Note::warning(
+                    "FailedCreate",
+                    "Create Claim db-data-db-0 for Pod db-0 in StatefulSet db failed error: full",
+                ),
             ),
         ] {
             assert_eq!(note, expected);
