@@ -532,7 +532,7 @@ def test_a_pod_learns_where_its_node_is(center, ns):
     labels = {zone: "west-1", region: "west", "shelf": "4"}
     center.api("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "here", "labels": labels}})
     pods = f"/api/v1/namespaces/{ns}/pods"
-    pod = lambda name, **spec: {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"a": "b", zone: "?"}},  # noqa: E731
+    pod = lambda name, **spec: {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"a": "b", zone: "unknown"}},  # noqa: E731
                                 "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
     center.api("POST", pods, pod("bound"))
     center.api("POST", f"{pods}/bound/binding", {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "bound"},
@@ -541,7 +541,7 @@ def test_a_pod_learns_where_its_node_is(center, ns):
     center.api("POST", pods, pod("elsewhere", nodeName="nowhere"))
     seen = {p["metadata"]["name"]: p["metadata"]["labels"] for p in center.api("GET", pods)["items"]}
     assert seen["bound"] == seen["nailed"] == {"a": "b", zone: "west-1", region: "west"}
-    assert seen["elsewhere"] == {"a": "b", zone: "?"}
+    assert seen["elsewhere"] == {"a": "b", zone: "unknown"}
     # And one that has to wait says since when.
     gated = center.api("POST", pods, pod("gated", schedulingGates=[{"name": "example.com/later"}]))
     assert gated["status"]["conditions"][0]["lastTransitionTime"] == gated["metadata"]["creationTimestamp"]
