@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -206,10 +206,10 @@ impl Directories {
     }
 }
 
-/// Whoever a container is may write there. It is on disk before its volume is said to be there.
+/// Containers are processes of this user, and nobody else on this machine needs to see what they keep. It is on disk before its volume is
+/// said to be there.
 fn make(dir: &Path) -> io::Result<()> {
-    fs::create_dir_all(dir)?;
-    fs::set_permissions(dir, fs::Permissions::from_mode(0o777))?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     match dir.parent() {
         Some(parent) => fs::File::open(parent)?.sync_all(),
         None => Ok(()),
