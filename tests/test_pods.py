@@ -210,6 +210,17 @@ def test_volumes_are_filled_and_follow(here):
     assert (dir / "config" / "..data").is_symlink() and (dir / "config" / "greeting").is_symlink()
 
 
+def test_somebody_looks_into_a_pod(here):
+    here.apply(pod("watched", shell("sleep 1000")))
+    here.ready("watched")
+    here.tools.kubectl("debug", "watched", "--image", IMAGE, "-c", "looker", "--", "sh", "-c", "echo looked")
+    found = here.wait("watched", "looked at", lambda found: any(
+        "terminated" in c["state"] for c in found["status"].get("ephemeralContainerStatuses", [])))
+    assert found["status"]["ephemeralContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+    assert conditions(found)["Ready"] == "True" and here.tools.kubectl("logs", "watched", "-c", "looker") == "looked\n"
+    here.tools.kubectl("delete", "pod", "watched", "--grace-period=1", "--wait=false")
+
+
 def test_what_cannot_be_had_is_said(here):
     here.apply(pod("claims", shell("sleep 1000"), volumes=[{"name": "disk", "persistentVolumeClaim": {"claimName": "none"}}]),
                pod("remote", shell("sleep 1000"), volumes=[{"name": "disk", "nfs": {"server": "s", "path": "/"}}]),

@@ -58,8 +58,12 @@ pub(super) fn created(group: &str, kind: &str, object: Value) -> Vec<String> {
 }
 
 pub(super) fn updated(group: &str, kind: &str, old: Value, new: Value) -> Vec<String> {
+    updated_through(group, kind, "", old, new)
+}
+
+fn updated_through(group: &str, kind: &str, subresource: &str, old: Value, new: Value) -> Vec<String> {
     let namespaced = !CLUSTER.contains(&kind);
-    texts(update(&resource(group, kind, namespaced), "", &named(new, namespaced), &named(old, namespaced)))
+    texts(update(&resource(group, kind, namespaced), subresource, &named(new, namespaced), &named(old, namespaced)))
 }
 
 #[test]
@@ -337,6 +341,27 @@ fn a_pod_with_everything_people_use() {
             {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}, {"name": "host", "hostPath": {"path": "/var/log", "type": ""}}],
     }));
     assert_eq!(created("", "Pod", json!({"spec": spec})), Vec::<String>::new());
+}
+
+#[test]
+fn ephemeral_containers_are_only_added() {
+    let pod = |names: &[&str], image: &str| {
+        let mut spec = plain_pod();
+        let one = |name: &&str| {
+            json!({"name": name, "image": image, "imagePullPolicy": "Always", "terminationMessagePolicy": "File",
+                "terminationMessagePath": "/dev/termination-log"})
+        };
+        spec["ephemeralContainers"] = names.iter().map(one).collect();
+        json!({"spec": spec})
+    };
+    let change = |old: Value, new: Value| updated_through("", "Pod", "ephemeralcontainers", old, new);
+    assert_eq!(change(pod(&[], "x"), pod(&["look"], "x")), Vec::<String>::new());
+    assert_eq!(change(pod(&["look"], "x"), pod(&["look", "again"], "x")), Vec::<String>::new());
+    let said = |what: &str| {
+        format!("spec.ephemeralContainers: Forbidden: existing ephemeral containers \"look\" may not be {what}\n")
+    };
+    assert_eq!(change(pod(&["look"], "x"), pod(&["again"], "x")), [said("removed")]);
+    assert_eq!(change(pod(&["look"], "x"), pod(&["look"], "y")), [said("changed")]);
 }
 
 #[test]

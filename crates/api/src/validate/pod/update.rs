@@ -36,6 +36,24 @@ pub(crate) fn pod(new: Node<'_>, old: Node<'_>) {
     }
 }
 
+/// Through the subresource of that name, which keeps everything else as it was: they are only ever added.
+pub(crate) fn ephemeral_containers(new: Node<'_>, old: Node<'_>) {
+    pod_spec_and_annotations(new);
+    let (now, before) = (new.get("spec").get("ephemeralContainers"), old.get("spec").get("ephemeralContainers"));
+    if old.get("metadata").get("annotations").value.get(MIRROR).is_some() {
+        now.forbidden("static pods do not support ephemeral containers");
+    }
+    for was in before.array() {
+        let name = was.get("name").and_then(Value::as_str).unwrap_or_default();
+        let what = match now.array().iter().find(|container| container.get("name") == was.get("name")) {
+            None => "removed",
+            Some(container) if !same(container, was) => "changed",
+            Some(_) => continue,
+        };
+        now.forbidden(&format!("existing ephemeral containers {name:?} may not be {what}\n"));
+    }
+}
+
 fn annotations(new: Node<'_>, old: Node<'_>) {
     let (notes, old) = (new.get("metadata").get("annotations"), old.get("metadata").get("annotations"));
     let protected = |key: &str| {
