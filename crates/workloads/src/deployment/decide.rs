@@ -133,9 +133,7 @@ impl Rollout {
     /// Whether what every set says of itself is about the size that it was given last. Upstream goes on without knowing, and can so leave its bounds
     /// for a moment.
     fn is_settled(&self) -> bool {
-        self.sets
-            .iter()
-            .all(|set| set.metadata.generation <= set.status.as_ref().and_then(|status| status.observed_generation))
+        self.sets.iter().all(is_observed)
     }
 
     fn next_revision(&self) -> i64 {
@@ -319,8 +317,10 @@ impl Rollout {
             }
             return;
         }
-        let counted =
-            self.old().any(|index| self.sets[index].status.as_ref().is_some_and(|status| status.replicas > 0));
+        // A set that has not seen yet that it shall have none may still be making Pods that nobody sees.
+        let may_have =
+            |set: &ReplicaSet| !is_observed(set) || set.status.as_ref().is_some_and(|status| status.replicas > 0);
+        let counted = self.old().any(|index| may_have(&self.sets[index]));
         let new_uid = self.new_set().and_then(|set| set.metadata.uid.as_deref());
         if counted || is_old_running(new_uid) {
             return;
@@ -381,6 +381,11 @@ impl Rollout {
             }
         }
     }
+}
+
+/// Whether what a set says of itself is about the size that it was given last.
+fn is_observed(set: &ReplicaSet) -> bool {
+    set.metadata.generation <= set.status.as_ref().and_then(|status| status.observed_generation)
 }
 
 fn replicas_of(set: &ReplicaSet) -> i32 {

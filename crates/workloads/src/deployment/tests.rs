@@ -189,6 +189,11 @@ fn recreate() {
     stopping.status.as_mut().unwrap().replicas = 2;
     assert_eq!(sizes(&go(&deployment, vec![stopping])), []);
     assert_eq!(sizes(&plan(&deployment, vec![set("v1", 1, 0, 0)], |_| true, at(0))), []);
+    // It may be making Pods, as it has not seen yet that it shall have none.
+    let mut unaware = set("v1", 1, 0, 0);
+    unaware.metadata.generation = Some(2);
+    unaware.status.as_mut().unwrap().observed_generation = Some(1);
+    assert_eq!(sizes(&go(&deployment, vec![unaware])), []);
     assert_eq!(sizes(&go(&deployment, vec![set("v1", 1, 0, 0)])), named(&[("v2", 4)]));
     assert_eq!(sizes(&go(&deployment, vec![set("v1", 1, 0, 0), set("v2", 2, 0, 0)])), named(&[("v2", 4)]));
 }
