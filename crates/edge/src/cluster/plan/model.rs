@@ -293,10 +293,13 @@ impl World {
             Happening::Meddle(n, how) => {
                 let key = KEYS[n % KEYS.len()];
                 let there = self.cluster.get(key).cloned();
-                // Applying cannot be told to make only what is new: between the look and that there is a moment that nobody can close.
+                // Applying cannot be told to make only what is new: between the look and that there is a moment that nobody can close. Nor
+                // does it ask whether what was here last is still the same object, as long as nobody has told of its end.
                 let asked = |action: &Action| matches!(action, Action::Apply { key: asked, .. } if **asked == *key);
                 let looked = self.planner.objects.get(key).is_some_and(|entry| entry.looked == Some(None));
-                let racing = looked || self.asked.iter().any(asked);
+                let known = self.planner.objects.get(key);
+                let believed = there.is_none() && known.is_some_and(|entry| entry.there.is_some());
+                let racing = looked || believed || self.asked.iter().any(asked);
                 match (how % 4, there) {
                     (0, None) if !racing => self.make_theirs(key),
                     (1, Some(_)) => self.delete(key),
