@@ -248,6 +248,7 @@ def test_a_full_disk_harms_nobody_for_good(tmp_path_factory):
         with fleet("florin", directory=base, args=["--runtime", "process"], data={"florin": small / "florin"}) as (_, edge):
             make(edge, "counter", COUNTER)
             before = running(edge, "counter")
+            process = pid(edge, before)
             ballast = small / "ballast"
             with open(ballast, "wb", buffering=0) as file:
                 try:
@@ -255,7 +256,6 @@ def test_a_full_disk_harms_nobody_for_good(tmp_path_factory):
                         pass
                 except OSError:
                     pass
-            process = pid(edge, before)
             # Reads go on, and so does the container, though its lines have no room.
             assert get(edge, "counter")["metadata"]["uid"] == before["metadata"]["uid"]
             status, _, body = edge.request("POST", PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "late"},

@@ -58,6 +58,11 @@ impl Mount for Forwards {
                     json!({})
                 }
                 Said::Write(write) => {
+                    // Before that nobody knows what the edge holds, and would refuse it for good.
+                    let begun = tokio::time::timeout(ARRIVAL, fleet.placing.wait()).await;
+                    begun.map_err(|_| {
+                        Status::new(503, "ServiceUnavailable", "the center is still starting; try again")
+                    })?;
                     let workspace = source(&fleet, &edge.id, &write.key);
                     // Whether or not the edge still listens: what was begun is finished and remembered.
                     let decided = tokio::spawn(async move {
