@@ -73,6 +73,8 @@ class Edge(Center):
         if wait and not self.joined:
             self.joined = True
             if self.workspace:
+                # An edge answers before it has joined: on a bad network that takes a while.
+                wait_for(f"{self.name} to join", lambda: self.center.request("GET", f"{SYNCTARGETS}/{self.name}")[0] == 200, 60)
                 annotate(self.center, self.name, **{WORKSPACE: self.workspace})
         return self
 
