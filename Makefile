@@ -14,6 +14,9 @@ PYTHON := PYTHONPATH=$(CURDIR)/.tools/python PYTHONDONTWRITEBYTECODE=1 python3
 BESIDE := $(MAKE) --no-print-directory -j 2 -Oline
 # Otherwise cargo would take the number of jobs from make, and not from the machine.
 unexport MAKEFLAGS
+# Clippy is the compiler with more warnings: when it compiles our crates, everything is linted and built once. Cargo names it for
+# each of our crates and keeps the dependencies; the odd words end each argument. `make lint` is the quick way without building.
+LINTED := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__
 # Most tests wait for most of their time, so two at once are nearly twice as quick (tests/workers.py).
 WORKERS ?= 2
 PYTEST := cd tests && $(PYTHON) -m pytest -p no:cacheprovider -q -n $(WORKERS)
@@ -29,8 +32,8 @@ up: ## build for release, then run a center and two edges on this machine
 
 # With the tests, though only the programs are wanted: so cargo chooses the same features for all dependencies as
 # `cargo test` does, and builds them once.
-build: ## the programs that the tests drive
-	$(CARGO) build --workspace --bins --tests
+build: ## the programs and tests, linted while they are built
+	$(LINTED) $(CARGO) build --workspace --all-targets
 
 tools: ## kubectl, helm, etcd and the Python client into .tools/
 	tools/install
@@ -42,13 +45,13 @@ lint: ## formatting and clippy, warnings are errors
 # Two things at once where one of them waits for the network or has a single thread. The last command's closing line is the test
 # runner's, and its exit code is ours.
 test: ## everything, as continuous integration runs it
-	$(BESIDE) lint tools
-	$(BESIDE) build
+	$(CARGO) fmt --all --check
+	$(BESIDE) build tools
 	$(BESIDE) unit fuzz
 	$(PYTEST)
 
 unit: tools build ## unit, property and contract tests
-	SELVEDGE_REQUIRE_TOOLS=1 SELVEDGE_ETCD=$(CURDIR)/.tools/bin/etcd $(CARGO) test --workspace --tests --quiet
+	$(LINTED) SELVEDGE_REQUIRE_TOOLS=1 SELVEDGE_ETCD=$(CURDIR)/.tools/bin/etcd $(CARGO) test --workspace --tests --quiet
 
 fuzz: build ## every decoder on mutated input; FUZZ_SECONDS for each (default 2)
 	$(CARGO_TARGET_DIR)/debug/selvedge-fuzz --seconds $${FUZZ_SECONDS:-2}
