@@ -14,6 +14,8 @@ use crate::object::Object;
 /// History is bounded by number and by size: whoever reads more slowly than that starts over.
 const HISTORY_CHANGES: usize = 10_000;
 const HISTORY_BYTES: usize = 16 << 20;
+/// So much stays whatever its age, for clients that were away while little happened.
+const AGED_BYTES: usize = 256 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
@@ -105,6 +107,16 @@ impl Collection {
         state.complete_after = state.complete_after.max(up_to);
     }
 
+    /// Gives up history that has grown old.
+    pub(super) fn age(&self, up_to: Revision) {
+        let mut state = self.write();
+        while state.history_bytes > AGED_BYTES && state.history.front().is_some_and(|old| old.revision() <= up_to) {
+            state.forget_one();
+        }
+        let len = state.history.len();
+        state.history.shrink_to(2 * len);
+    }
+
     pub fn get(&self, key: &str) -> Option<Arc<Object>> {
         self.read().items.get(key).cloned()
     }
@@ -191,10 +203,51 @@ impl State {
         self.history_bytes += change.object.json.len();
         self.history.push_back(change);
         while self.history.len() > HISTORY_CHANGES || (self.history_bytes > HISTORY_BYTES && self.history.len() > 100) {
-            if let Some(old) = self.history.pop_front() {
-                self.history_bytes -= old.object.json.len();
-                self.complete_after = old.revision();
-            }
+            self.forget_one();
         }
+    }
+
+    fn forget_one(&mut self) {
+        if let Some(old) = self.history.pop_front() {
+            self.history_bytes -= old.object.json.len();
+            self.complete_after = old.revision();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use store::Entry;
+
+    use super::*;
+
+    #[test]
+    fn old_history_is_given_up_unless_it_is_little() {
+        let collection = Collection::new(0, true);
+        let write = |revision, size: usize| {
+            let entry = Entry {
+                key: "core/pods/a".into(),
+                value: Bytes::from(vec![b' '; size]),
+                created: 1,
+                modified: revision,
+            };
+            collection.apply(&[Event::Put(entry)], |_| "root//a");
+        };
+        for revision in 1..=100 {
+            write(revision, 1000);
+        }
+        collection.age(50);
+        assert_eq!(collection.since(0, 1000).unwrap().len(), 100, "so little may stay");
+        for revision in 101..=110 {
+            write(revision, AGED_BYTES / 5);
+        }
+        collection.age(105);
+        assert_eq!(collection.oldest(), 105);
+        assert!(collection.since(104, 1000).is_err());
+        assert_eq!(collection.since(105, 1000).unwrap().len(), 5);
+        collection.age(110);
+        assert_eq!(collection.oldest(), 106, "what stays is not more than may stay");
+        assert_eq!(collection.snapshot(0).items.len(), 1);
     }
 }

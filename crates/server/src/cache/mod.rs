@@ -125,6 +125,13 @@ impl Cache {
         }
     }
 
+    /// Gives up history that has grown old.
+    pub fn age(&self, up_to: Revision) {
+        for collection in self.collections.read().unwrap_or_else(PoisonError::into_inner).values() {
+            collection.age(up_to);
+        }
+    }
+
     pub fn revision(&self) -> Revision {
         *self.revision.borrow()
     }

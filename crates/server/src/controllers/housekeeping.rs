@@ -21,8 +21,10 @@ pub async fn run(server: Arc<Server>) {
         if let Some(revision) = past.before(now, EVENTS) {
             forget_events(&server, revision).await;
         }
+        let Some(revision) = past.before(now, HISTORY) else { continue };
+        server.cache.age(revision);
         // A store of our own trims itself; a shared one waits for somebody to say what may go.
-        if let Some(revision) = past.before(now, HISTORY).filter(|_| server.has_shared_store())
+        if server.has_shared_store()
             && let Err(error) = server.cache.store().compact(revision).await
         {
             tracing::warn!(%error, revision, "old history could not be given up; trying again");
