@@ -13,6 +13,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::CipherSuite;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -71,7 +72,10 @@ impl Target {
 }
 
 fn tls_connector(o: &TargetOptions) -> Result<tokio_rustls::TlsConnector> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+    // What client-go offers first, and so what all Kubernetes clients speak.
+    provider.cipher_suites.sort_by_key(|offered| offered.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
+    let provider = Arc::new(provider);
     let builder =
         rustls::ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
     let builder = if o.insecure {

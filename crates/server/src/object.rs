@@ -74,7 +74,9 @@ impl Object {
     }
 
     pub fn name(&self) -> &str {
-        self.key.splitn(3, '/').nth(2).unwrap_or_default()
+        // No name has a slash in it, and this is read for every row of a table.
+        let slash = self.key.bytes().rposition(|b| b == b'/');
+        slash.map_or("", |at| &self.key[at + 1..])
     }
 
     pub fn value(&self) -> Value {

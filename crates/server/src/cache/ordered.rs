@@ -67,19 +67,24 @@ impl Ordered {
         Some(old)
     }
 
-    /// All objects whose key begins with `prefix` and is greater than `after`, in order.
-    pub fn range<'a>(&'a self, prefix: &'a str, after: &'a str) -> impl Iterator<Item = &'a Arc<Object>> {
-        let from = if after > prefix { after } else { prefix };
-        let first = self.chunk_of(from).unwrap_or(0);
-        let skip = self.chunks.get(first).map_or(0, |chunk| chunk.partition_point(|o| &*o.key < from));
-        self.chunks
-            .get(first..)
-            .unwrap_or_default()
-            .iter()
-            .flat_map(|chunk| chunk.iter())
-            .skip(skip)
-            .skip_while(move |o| &*o.key <= after && !after.is_empty())
-            .take_while(move |o| o.key.starts_with(prefix))
+    /// All objects whose key begins with `prefix` and is greater than `after`, in order. Only the ends are searched for: reading every
+    /// key on the way would mean going to a new place in memory for each.
+    pub fn range<'a>(&'a self, prefix: &str, after: &str) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
+        let (first, start) = self.end_of(|key| key < prefix || (key <= after && !after.is_empty()));
+        let (last, end) = self.end_of(|key| key < prefix || key.starts_with(prefix));
+        let chunks = self.chunks.get(first..=last).unwrap_or_default();
+        chunks.iter().enumerate().flat_map(move |(at, chunk)| {
+            let from = if at == 0 { start } else { 0 };
+            let to = if first + at == last { end } else { chunk.len() };
+            chunk.get(from..to).unwrap_or_default()
+        })
+    }
+
+    /// Where those end that come first and that a test is true of: the chunk, and the place in it.
+    fn end_of(&self, is_before: impl Fn(&str) -> bool) -> (usize, usize) {
+        let begun = self.chunks.partition_point(|chunk| chunk.first().is_some_and(|o| is_before(&o.key)));
+        let at = begun.saturating_sub(1);
+        (at, self.chunks.get(at).map_or(0, |chunk| chunk.partition_point(|o| is_before(&o.key))))
     }
 
     /// The only chunk in which the key can be.
