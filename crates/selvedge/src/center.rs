@@ -21,6 +21,7 @@ pub fn run(config: &Config) -> Result<()> {
             () = stop.told() => return Ok(()),
         };
         tracing::info!(address = %running.address, data = %config.data_dir.display(), "the API is ready");
+        resident::keep_some_heap();
         tokio::spawn(memory::keep_small());
         stop.told().await;
         tracing::info!("stopping: finishing requests and ending watches");
