@@ -16,6 +16,8 @@ pub enum Meaning {
     Missing,
     /// Others say otherwise about some fields: who, and which.
     Conflict(String),
+    /// It is not the object of the uid that was asked for: that one is gone.
+    Another(String),
     /// Some of it cannot be changed, only made anew.
     Immutable(String),
     Refused(String),
@@ -46,6 +48,7 @@ impl Answer {
             409 if self.causes().any(|cause| cause["reason"] == "FieldManagerConflict") => {
                 Meaning::Conflict(self.conflicts())
             }
+            409 if message.to_lowercase().contains("uid") => Meaning::Another(message),
             422 if self.is_immutable() && !PRECIOUS.contains(&key.collection) => Meaning::Immutable(message),
             _ => Meaning::Refused(message),
         }
@@ -99,6 +102,13 @@ mod tests {
         let conflict = json!({"message": "Apply failed with 1 conflict", "details": {"causes": [
             {"reason": "FieldManagerConflict", "message": "conflict with \"kubectl-edit\" using v1", "field": ".data.a"}]}});
         assert_eq!(meaning(409, conflict, map), Meaning::Conflict("kubectl-edit .data.a".into()));
+        for another in [
+            "Operation cannot be fulfilled on configmaps \"a\": uid mismatch: the provided object specified uid 1, and no existing object was found",
+            "Operation cannot be fulfilled on configmaps \"a\": Precondition failed: UID in precondition: 1, UID in object meta: 2",
+        ] {
+            assert_eq!(meaning(409, json!({"message": another}), map), Meaning::Another(another.into()));
+        }
+        assert!(matches!(meaning(409, json!({"message": "the object has been modified"}), map), Meaning::Refused(_)));
         let immutable = json!({"message": "Service is invalid", "details": {"causes": [
             {"reason": "FieldValueInvalid", "message": "Invalid value: field is immutable", "field": "spec.selector"}]}});
         assert!(matches!(meaning(422, immutable.clone(), "apps/deployments/shop/a"), Meaning::Immutable(_)));

@@ -288,9 +288,9 @@ impl<'a> Work<'a> {
                 return self.written(&key, noted);
             }
             Action::Look { key } => (key, requests::What::Look),
-            Action::Apply { key, adopted, known } => (key, requests::What::Apply { adopted, known }),
+            Action::Apply { key, adopted, known, uid } => (key, requests::What::Apply { adopted, known, uid }),
             Action::Delete { key, uid, version } => (key, requests::What::Delete { uid, version }),
-            Action::Release { key } => (key, requests::What::Release),
+            Action::Release { key, uid } => (key, requests::What::Release { uid }),
             Action::Forget { key } => (key, requests::What::Forget),
         };
         let (requests, events) = (self.requests.clone(), self.events.clone());

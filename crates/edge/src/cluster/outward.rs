@@ -66,6 +66,14 @@ pub fn marked(mut value: Value, edge: &EdgeId, adopted: bool) -> Value {
     value
 }
 
+/// Applied to the object of this uid or not at all: another one of its name may have come since. An empty one is that of a new object.
+pub fn only(uid: &str, mut value: Value) -> Value {
+    if !uid.is_empty() {
+        value["metadata"]["uid"] = uid.into();
+    }
+    value
+}
+
 /// Nothing but a name: applied, it takes back what was applied before.
 pub fn nothing(key: &ObjectKey<'_>, api_version: &str, kind: &str) -> Value {
     let mut value = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": key.name}});

@@ -18,9 +18,9 @@ use super::{
 
 pub enum What {
     Look,
-    Apply { adopted: bool, known: bool },
+    Apply { adopted: bool, known: bool, uid: String },
     Delete { uid: String, version: u64 },
-    Release,
+    Release { uid: String },
     Forget,
 }
 
@@ -75,9 +75,9 @@ impl Requests {
         let Some(parsed) = ObjectKey::parse(key) else { return Outcome::Moot.into() };
         let done = match what {
             What::Look => self.look(key, &parsed, record).await,
-            What::Apply { adopted, known } => self.apply(key, &parsed, adopted, known).await,
+            What::Apply { adopted, known, uid } => self.apply(key, &parsed, (adopted, known), &uid).await,
             What::Delete { uid, version } => self.delete(&parsed, record, &uid, version).await,
-            What::Release => self.release(&parsed, record).await,
+            What::Release { uid } => self.release(&parsed, record, &uid).await,
             What::Forget => self.forget(key).await,
         };
         done.unwrap_or_else(|Early(done)| *done)
@@ -106,12 +106,18 @@ impl Requests {
         })
     }
 
-    async fn apply(&self, key: &Key, parsed: &ObjectKey<'_>, adopted: bool, known: bool) -> Result<Done, Early> {
+    async fn apply(
+        &self,
+        key: &Key,
+        parsed: &ObjectKey<'_>,
+        (adopted, known): (bool, bool),
+        uid: &str,
+    ) -> Result<Done, Early> {
         let (value, wanted) = self.wanted(key)?;
         if !known {
             local::remember(&self.server, key, &wanted.begun(adopted)).await?;
         }
-        let value = outward::marked(value, &self.edge, adopted);
+        let value = outward::only(uid, outward::marked(value, &self.edge, adopted));
         let mut overruled = None;
         let mut answer = self.remote.apply(parsed, &wanted.api_version, &value, false).await?;
         let mut meaning = self.meaning(parsed, &answer)?;
@@ -124,6 +130,7 @@ impl Requests {
         }
         match meaning {
             Meaning::Done => {}
+            Meaning::Another(_) => return Ok(Outcome::Gone.into()),
             Meaning::Immutable(reason) if !adopted => return self.make_way(parsed, &wanted, reason).await,
             other => return Ok(refused(other)),
         }
@@ -170,12 +177,13 @@ impl Requests {
         })
     }
 
-    async fn release(&self, key: &ObjectKey<'_>, record: Option<Record>) -> Result<Done, Early> {
+    async fn release(&self, key: &ObjectKey<'_>, record: Option<Record>, uid: &str) -> Result<Done, Early> {
         let record = record.ok_or(Outcome::Moot)?;
-        let nothing = outward::nothing(key, &record.api_version, &record.kind);
+        let nothing = outward::only(uid, outward::nothing(key, &record.api_version, &record.kind));
         let answer = self.remote.apply(key, &record.api_version, &nothing, true).await?;
         Ok(match self.meaning(key, &answer)? {
             Meaning::Done | Meaning::Missing => Outcome::Released.into(),
+            Meaning::Another(_) => Outcome::Gone.into(),
             other => refused(other),
         })
     }
@@ -195,7 +203,7 @@ impl Requests {
 
 fn refused(meaning: Meaning) -> Done {
     let reason = match meaning {
-        Meaning::Refused(reason) | Meaning::Immutable(reason) => reason,
+        Meaning::Refused(reason) | Meaning::Immutable(reason) | Meaning::Another(reason) => reason,
         Meaning::Conflict(who) => format!("others keep changing it: {who}"),
         Meaning::Missing => "the cluster has no such namespace, or no such kind".to_owned(),
         Meaning::Done | Meaning::Away(_) => String::new(),

@@ -49,8 +49,10 @@ pub enum Step {
     Nothing,
     /// Asks for the object: the watch shows only what is marked, and what is not may be somebody else's.
     Look,
+    /// To the object of this uid, if it is still that one; to a new one if there is none.
     Apply {
         adopted: bool,
+        uid: String,
     },
     /// If it is still as it was seen: somebody may take the mark off at any moment.
     Delete {
@@ -58,7 +60,9 @@ pub enum Step {
         version: u64,
     },
     /// Takes the center's part back, and leaves the rest.
-    Release,
+    Release {
+        uid: String,
+    },
     /// It is gone, or not ours to delete.
     Forget,
     Refuse(String),
@@ -99,19 +103,20 @@ impl Entry {
         let found = match (&self.there, &self.looked) {
             (Some(there), _) => there,
             (None, None) => return Step::Look,
-            (None, Some(None)) => return Step::Apply { adopted: false },
+            (None, Some(None)) => return Step::Apply { adopted: false, uid: String::new() },
             (None, Some(Some(found))) => found,
         };
+        let apply = |adopted| Step::Apply { adopted, uid: found.uid.clone() };
         match &found.mark {
             // The end of it is seen by the watch if it is marked; of others, by looking again.
             Mark::Ours { .. } if found.going => Step::Nothing,
             _ if found.going => Step::Refuse(format!("the former {name} is still being deleted in the cluster")),
             Mark::Ours { .. } if self.is_in_place() => Step::Nothing,
-            Mark::Ours { adopted } => Step::Apply { adopted: *adopted },
+            Mark::Ours { adopted } => apply(*adopted),
             Mark::Other(edge) => Step::Refuse(format!("{name} in the cluster was applied by another edge, {edge}")),
             // Somebody took the mark off.
-            Mark::None if ours == Some(&found.uid) => Step::Apply { adopted },
-            Mark::None if found.common => Step::Apply { adopted: true },
+            Mark::None if ours == Some(&found.uid) => apply(adopted),
+            Mark::None if found.common => apply(true),
             Mark::None => Step::Refuse(format!(
                 "{name} was made in the cluster and belongs to it: it stays as it is until one of the two is renamed or deleted"
             )),
@@ -128,7 +133,7 @@ impl Entry {
                 Mark::Ours { adopted: false } if !record.adopted => {
                     Step::Delete { uid: there.uid.clone(), version: there.version }
                 }
-                Mark::Ours { .. } => Step::Release,
+                Mark::Ours { .. } => Step::Release { uid: there.uid.clone() },
                 // Nothing is deleted that does not carry the mark.
                 Mark::Other(_) | Mark::None => Step::Forget,
             },
@@ -150,13 +155,14 @@ mod tests {
             |there: Option<Found>, looked: Option<Option<Found>>, wanted: &Option<Wanted>, record: Option<&Record>| {
                 Entry { wanted: wanted.clone(), record: record.cloned(), there, looked, ..Entry::default() }.step("a")
             };
+        let apply = |adopted| Step::Apply { adopted, uid: "u".into() };
         let refused = |step: Step| matches!(step, Step::Refuse(_));
         assert_eq!(with(None, None, &wanted, None), Step::Look);
-        assert_eq!(with(None, Some(None), &wanted, None), Step::Apply { adopted: false });
+        assert_eq!(with(None, Some(None), &wanted, None), Step::Apply { adopted: false, uid: String::new() });
         assert_eq!(with(ours(), None, &wanted, Some(&record)), Step::Nothing);
         let drifted = Some(Found { fields: 8, ..ours().unwrap() });
-        assert_eq!(with(drifted, None, &wanted, Some(&record)), Step::Apply { adopted: false });
-        assert_eq!(with(ours(), None, &wanted, None), Step::Apply { adopted: false }, "of a former life");
+        assert_eq!(with(drifted, None, &wanted, Some(&record)), apply(false));
+        assert_eq!(with(ours(), None, &wanted, None), apply(false), "of a former life");
         // Somebody else's.
         assert!(refused(with(
             None,
@@ -167,9 +173,9 @@ mod tests {
         assert!(refused(with(None, Some(Some(found(Mark::None))), &wanted, None)));
         assert!(refused(with(Some(found(Mark::Other("b".into()))), None, &wanted, None)));
         // The mark was taken off ours; and what every cluster has.
-        assert_eq!(with(None, Some(Some(found(Mark::None))), &wanted, Some(&record)), Step::Apply { adopted: false });
+        assert_eq!(with(None, Some(Some(found(Mark::None))), &wanted, Some(&record)), apply(false));
         let common = Found { common: true, ..found(Mark::None) };
-        assert_eq!(with(None, Some(Some(common)), &wanted, None), Step::Apply { adopted: true });
+        assert_eq!(with(None, Some(Some(common)), &wanted, None), apply(true));
         // Going.
         let going = |mark: Mark| Some(Found { going: true, ..found(mark) });
         assert_eq!(with(going(Mark::Ours { adopted: false }), None, &wanted, Some(&record)), Step::Nothing);
@@ -182,8 +188,11 @@ mod tests {
         assert_eq!(with(Some(found(Mark::None)), None, &None, Some(&record)), Step::Forget);
         assert_eq!(with(Some(found(Mark::Other("b".into()))), None, &None, Some(&record)), Step::Forget);
         let adopted = Record { adopted: true, ..record.clone() };
-        assert_eq!(with(ours(), None, &None, Some(&adopted)), Step::Release);
-        assert_eq!(with(Some(found(Mark::Ours { adopted: true })), None, &None, Some(&record)), Step::Release);
+        assert_eq!(with(ours(), None, &None, Some(&adopted)), Step::Release { uid: "u".into() });
+        assert_eq!(
+            with(Some(found(Mark::Ours { adopted: true })), None, &None, Some(&record)),
+            Step::Release { uid: "u".into() }
+        );
         assert_eq!(with(going(Mark::Ours { adopted: false }), None, &None, Some(&record)), Step::Nothing);
     }
 }

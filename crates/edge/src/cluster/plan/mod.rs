@@ -52,6 +52,8 @@ pub enum Action {
         key: Key,
         adopted: bool,
         known: bool,
+        /// Of the object as it was seen; empty if there is none.
+        uid: String,
     },
     Delete {
         key: Key,
@@ -60,6 +62,7 @@ pub enum Action {
     },
     Release {
         key: Key,
+        uid: String,
     },
     /// Nothing is to be remembered of it any more.
     Forget {
@@ -79,7 +82,7 @@ pub enum Outcome {
     Applied(Found, Record),
     /// Asked for; the watch shows when it is gone.
     Deleting,
-    /// It is not there.
+    /// It is not there; if something of its name is, it is another one.
     Gone,
     Released,
     Forgotten,
@@ -509,15 +512,15 @@ impl Planner {
                 return None;
             }
             Step::Look => Action::Look { key },
-            Step::Apply { adopted } => {
+            Step::Apply { adopted, uid } => {
                 if !known {
                     // It may be there from now on, whatever is heard of the request.
                     self.change(&key, |entry| entry.record = entry.wanted.as_ref().map(|wanted| wanted.begun(adopted)));
                 }
-                Action::Apply { key, adopted, known }
+                Action::Apply { key, adopted, known, uid }
             }
             Step::Delete { uid, version } => Action::Delete { key, uid, version },
-            Step::Release => Action::Release { key },
+            Step::Release { uid } => Action::Release { key, uid },
             Step::Forget => Action::Forget { key },
             Step::Refuse(reason) => {
                 self.refuse(&key, now, reason);

@@ -172,7 +172,7 @@ impl World {
             Action::Look { key }
             | Action::Apply { key, .. }
             | Action::Delete { key, .. }
-            | Action::Release { key }
+            | Action::Release { key, .. }
             | Action::Forget { key } => key.clone(),
         };
         if let Action::Apply { adopted, known: false, .. } = &action {
@@ -201,9 +201,10 @@ impl World {
 
     fn request(&mut self, action: &Action, key: &Key) -> Outcome {
         let there = self.cluster.get(key).cloned();
+        let is_another = |uid: &str| !uid.is_empty() && there.as_ref().is_none_or(|object| object.found.uid != *uid);
         match action {
             Action::Look { .. } => Outcome::Looked(there.map(|object| object.found)),
-            Action::Apply { adopted, .. } => {
+            Action::Apply { adopted, uid, .. } => {
                 let Some(hash) = self.wanted.get(key).copied() else {
                     return Outcome::Moot;
                 };
@@ -213,6 +214,9 @@ impl World {
                 let home = ObjectKey::parse(key).unwrap().namespace;
                 if !home.is_empty() && !self.cluster.contains_key(&*format!("core/namespaces//{home}")) {
                     return Outcome::Refused("no such namespace".into());
+                }
+                if is_another(uid) {
+                    return Outcome::Gone;
                 }
                 let mut object = there.unwrap_or_else(|| Object {
                     found: Found { uid: format!("u{}", self.version + 1), ..Found::default() },
@@ -243,7 +247,10 @@ impl World {
                 }
                 _ => Outcome::Gone,
             },
-            Action::Release { .. } => {
+            Action::Release { uid, .. } => {
+                if is_another(uid) {
+                    return Outcome::Gone;
+                }
                 if let Some(mut object) = there {
                     object.found.mark = Mark::None;
                     object.found.fields = 0;
@@ -293,13 +300,10 @@ impl World {
             Happening::Meddle(n, how) => {
                 let key = KEYS[n % KEYS.len()];
                 let there = self.cluster.get(key).cloned();
-                // Applying cannot be told to make only what is new: between the look and that there is a moment that nobody can close. Nor
-                // does it ask whether what was here last is still the same object, as long as nobody has told of its end.
-                let asked = |action: &Action| matches!(action, Action::Apply { key: asked, .. } if **asked == *key);
+                // Applying cannot be told to make only what is new: between the look and that there is a moment that nobody can close.
+                let makes = |action: &Action| matches!(action, Action::Apply { key: asked, uid, .. } if **asked == *key && uid.is_empty());
                 let looked = self.planner.objects.get(key).is_some_and(|entry| entry.looked == Some(None));
-                let known = self.planner.objects.get(key);
-                let believed = there.is_none() && known.is_some_and(|entry| entry.there.is_some());
-                let racing = looked || believed || self.asked.iter().any(asked);
+                let racing = looked || self.asked.iter().any(makes);
                 match (how % 4, there) {
                     (0, None) if !racing => self.make_theirs(key),
                     (1, Some(_)) => self.delete(key),
