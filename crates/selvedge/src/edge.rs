@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use processes::Images;
 use serde::{Deserialize, Serialize};
-use server::{Server, range::Range};
+use server::{Server, identity::User, range::Range};
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
@@ -299,6 +299,9 @@ fn serve(config: &EdgeConfig) -> Result<()> {
         let options =
             workloads::Options { terminated_pods: config.own.terminated_pod_gc_threshold, volumes: config.volumes() };
         let clients = inside::clients(&running.server);
+        if options.volumes.is_some() && config.controllers().contains(&workloads::Controller::LocalProvisioner) {
+            tokio::spawn(workloads::make_default_class(inside::client(&running.server, User::itself())));
+        }
         let controllers = workloads::run(clients, config.controllers(), options, stopped.clone());
         let controllers = tokio::spawn(controllers);
         let mut linked = tokio::spawn(link(joined.ok_or(joining), agent, runs, running.server.clone(), stopped));

@@ -10,14 +10,12 @@ pub fn client(server: &Arc<Server>, user: User) -> Client {
     Client::new(Local::new(server, user), "default")
 }
 
-/// Clients by the names of accounts in `kube-system`; a name with a colon is a user's. As upstream's, the API itself may do anything.
+/// Clients by the names of accounts in `kube-system`; a name with a colon is a user's.
 pub fn clients(server: &Arc<Server>) -> workloads::Clients {
     let server = server.clone();
     Arc::new(move |name| {
         let user = if name.contains(':') {
-            let masters = (name == "system:apiserver").then(|| "system:masters".to_owned());
-            let groups = masters.into_iter().chain(["system:authenticated".to_owned()]).collect();
-            User { name: name.to_owned(), groups, ..User::default() }
+            User { name: name.to_owned(), groups: vec!["system:authenticated".to_owned()], ..User::default() }
         } else {
             User::controller(name)
         };

@@ -12,7 +12,7 @@ use ::edge::node::Top;
 use node::Node;
 use pods::{Pods, runtime::Runtime};
 use processes::{Images, Processes};
-use server::{Mount, Server, identity::User};
+use server::{Mount, Server, identity::User, range::Range};
 use services::{Network, Services};
 use tokio::sync::watch;
 
@@ -88,8 +88,8 @@ impl Process {
 
     /// Where Pods find the API if nobody may listen where its Service is: ports below 1024 may be another's.
     fn api_elsewhere(&self, server: &Server) -> Option<SocketAddr> {
-        let (base, _) = self.network.services();
-        let service = Ipv4Addr::from(u32::from(base) + 1);
+        let (base, bits) = self.network.services();
+        let service = Range::new(base, bits).first();
         let error = TcpListener::bind((service, API_PORT)).err()?;
         let ip = if server.address.ip().is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { server.address.ip() };
         (error.kind() == ErrorKind::PermissionDenied).then_some(SocketAddr::new(ip, server.address.port()))

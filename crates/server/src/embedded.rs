@@ -13,8 +13,7 @@ use crate::{
     assemble::{Front, Index},
     body::Body,
     cache::Cache,
-    identity::{User, authenticate::MASTERS},
-    internal::NAME,
+    identity::User,
     mount::Mount,
     onward::Kubelets,
     request::ROOT,
@@ -80,8 +79,7 @@ impl Embedded {
         // By the name of a workspace, where our own kinds are announced too.
         *request.uri_mut() = format!("/clusters/{ROOT}{path_and_query}").parse().ok()?;
         *request.headers_mut() = headers;
-        let user = User { name: NAME.into(), groups: vec![MASTERS.into()], ..User::default() };
-        Some(self.server.clone().request_as(user, request).await)
+        Some(self.server.clone().request_as(User::itself(), request).await)
     }
 }
 

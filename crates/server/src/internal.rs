@@ -30,9 +30,6 @@ use crate::{
 /// Several servers may start on one empty store: all but one see what the first has made.
 const TRIES: usize = 5;
 
-/// As whom the server writes.
-pub const NAME: &str = "system:apiserver";
-
 /// Whether a finalizer keeps the object.
 pub fn is_held(value: &Value, finalizer: &str) -> bool {
     value["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|f| f == finalizer))
@@ -79,7 +76,7 @@ impl Internal {
             query: Query::default(),
             accept: Accept::JSON,
             headers,
-            user: User { name: NAME.into(), groups: vec!["system:masters".into()], ..User::default() },
+            user: User::itself(),
             body: Bytes::new(),
             warnings: Default::default(),
             view: None,

@@ -39,6 +39,7 @@ use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 use kube::Client;
 use tokio::{sync::watch, task::JoinSet};
 
+pub use volumes::make_default_class;
 pub use which::{Controller, Unknown, which};
 
 use crate::{

@@ -174,7 +174,6 @@ fn refused(why: token::Refusal) -> Status {
 
 /// The center's own hand, through its own API.
 async fn call(server: &Arc<Server>, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
-    let user = User { name: "system:apiserver".into(), groups: vec!["system:masters".into()], ..User::default() };
     let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
     let bytes = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
     let request = Request::builder()
@@ -184,7 +183,7 @@ async fn call(server: &Arc<Server>, method: Method, path: &str, body: Option<&Va
         .header(header::USER_AGENT, "selvedge-join")
         .body(Full::new(bytes))
         .map_err(Status::internal)?;
-    let response = server.clone().request_as(user, request).await;
+    let response = server.clone().request_as(User::itself(), request).await;
     let code = response.status().as_u16();
     let bytes = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let value: Value = serde_json::from_slice(&bytes).unwrap_or_default();

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use server::{
     Mount, Mounted, Query, Server,
     body::Body,
-    identity::{User, authenticate::MASTERS},
+    identity::User,
     onward::{self, METRICS},
 };
 
@@ -134,12 +134,11 @@ pub(super) async fn let_them_read(server: &Arc<Server>) {
     let role = json!({"kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1",
         "metadata": {"name": ROLE, "labels": {label("view"): "true", label("edit"): "true", label("admin"): "true"}},
         "rules": [{"apiGroups": [METRICS], "resources": ["pods", "nodes"], "verbs": ["get", "list", "watch"]}]});
-    let user = User { name: "system:apiserver".into(), groups: vec![MASTERS.to_owned()], ..User::default() };
     let mut request = Request::new(Full::new(Bytes::from(role.to_string())));
     *request.method_mut() = Method::POST;
     *request.uri_mut() = http::Uri::from_static("/apis/rbac.authorization.k8s.io/v1/clusterroles");
     request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    let code = server.clone().request_as(user, request).await.status().as_u16();
+    let code = server.clone().request_as(User::itself(), request).await.status().as_u16();
     if code != 201 && code != 409 {
         tracing::warn!(code, "the role {ROLE} could not be made: only administrators can use kubectl top");
     }

@@ -27,6 +27,8 @@ pub const AUTHENTICATED: &str = "system:authenticated";
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 pub const ANONYMOUS: &str = "system:anonymous";
 pub const MASTERS: &str = "system:masters";
+/// Who a server is when it acts by itself.
+const ITSELF: &str = "system:apiserver";
 
 /// The user behind a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,6 +42,16 @@ pub struct User {
 impl User {
     pub fn anonymous() -> Self {
         Self { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..Self::default() }
+    }
+
+    /// This server itself. As upstream's, it may do anything.
+    pub fn itself() -> Self {
+        Self { name: ITSELF.to_owned(), groups: vec![MASTERS.to_owned()], ..Self::default() }
+    }
+
+    /// Anybody may bear the name where impersonation is allowed, but not the group.
+    pub fn is_itself(&self) -> bool {
+        self.name == ITSELF && self.is_in(MASTERS)
     }
 
     /// A controller that is part of this process: its account in `kube-system`, with that account's rights.

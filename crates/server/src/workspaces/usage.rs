@@ -210,9 +210,7 @@ fn weigh(commit: &Commit) -> (usize, usize) {
 
 /// The server writes for itself: as a user whom nobody can become.
 pub fn is_internal(call: &Call) -> bool {
-    call.user.name == crate::internal::NAME
-        && call.user.extra.is_empty()
-        && call.headers.get("impersonate-user").is_none()
+    call.user.is_itself() && call.user.extra.is_empty() && call.headers.get("impersonate-user").is_none()
 }
 
 #[cfg(test)]

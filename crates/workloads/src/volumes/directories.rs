@@ -36,8 +36,6 @@ const RETRY: Duration = Duration::from_secs(5);
 
 /// Volumes are directories in `dir`.
 pub fn controller(setting: &mut Setting, dir: PathBuf) -> BoxFuture<'static, ()> {
-    // Whoever serves the API may also say which class it has by default; no controller of upstream's may.
-    let api = (setting.clients)("system:apiserver");
     let (client, recorder) = setting.actor("persistent-volume-binder", local::NAME);
     let caches = &mut setting.caches;
     let all = Directories {
@@ -73,14 +71,14 @@ pub fn controller(setting: &mut Setting, dir: PathBuf) -> BoxFuture<'static, ()>
         all.volumes.ready().await;
         all.classes.ready().await;
         all.nodes.ready().await;
-        ensure_class(api).await;
         all.sweep();
         work("local-provisioner", queue, all, stop).await;
     })
 }
 
-/// One that is there stays as it is, whatever became of it.
-async fn ensure_class(client: Client) {
+/// Makes the class that claims have by default. One that is there stays as it is, whatever became of it. No controller of upstream's has the
+/// right to make one: the client is that of whoever serves the API.
+pub async fn make_default_class(client: Client) {
     let api: Api<StorageClass> = Api::all(client);
     loop {
         match api.create(&PostParams::default(), &local::class()).await {

@@ -15,7 +15,7 @@ mod tests;
 mod volume;
 
 pub use bind::controller as binder;
-pub use directories::controller as directories;
+pub use directories::{controller as directories, make_default_class};
 pub use ephemeral::controller as ephemeral;
 pub use held::{of_claims, of_volumes};
 #[cfg(test)]
