@@ -1,4 +1,5 @@
 """Pods on an edge that is nothing but our binary, through kubectl: what runs, what is said of it, and how it ends."""
+import contextlib
 import json
 import os
 import re
@@ -72,9 +73,9 @@ def pod(name, *containers, init=(), metadata=None, **spec):
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **(metadata or {})}, "spec": spec}
 
 
-@pytest.fixture(scope="module")
-def here(tmp_path_factory):
-    base = tmp_path_factory.mktemp("pods")
+@contextlib.contextmanager
+def running(base, as_seen=Here):
+    """An edge that runs pods, and how a test sees it."""
     with fleet(directory=base, workspace=None) as (center,):
         edge = Edge(center, base / NODE, NODE, args=("--runtime", "process"))
         try:
@@ -82,14 +83,20 @@ def here(tmp_path_factory):
             tools = edge.tools(base / "home")
             wait_for("the node", lambda: NODE in tools.kubectl("get", "nodes"), 30)
             wait_for("the account", lambda: tools.kubectl("get", "serviceaccount", "default"), 30)
-            here = Here(edge, tools)
-            # Needs its time, so it begins at once.
-            here.apply(pod("loop", shell("echo again; exit 1", terminationMessagePolicy="FallbackToLogsOnError")))
-            yield here
+            yield as_seen(edge, tools)
             assert "panicked" not in edge.log_path.read_text(errors="replace")
         finally:
-            edge.tools(base / "home").kubectl("delete", "pods", "--all", "--grace-period=1", "--timeout=20s", code=None)
+            edge.tools(base / "home").kubectl("delete", "sts,pods", "--all", "--grace-period=1", "--timeout=20s", code=None)
+            edge.end_containers()
             edge.kill()
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    with running(tmp_path_factory.mktemp("pods")) as here:
+        # Needs its time, so it begins at once.
+        here.apply(pod("loop", shell("echo again; exit 1", terminationMessagePolicy="FallbackToLogsOnError")))
+        yield here
 
 
 def test_a_node_is_there_and_ready(here):

@@ -1,8 +1,7 @@
 """Volumes that outlive their pods, on an edge that is nothing but our binary: claims, the default class, volumes made by hand, and what is removed when."""
 import pytest
 from center import wait_for
-from edge import Edge, fleet
-from test_pods import NODE, Here, conditions, pod, shell
+from test_pods import Here, conditions, pod, running, shell
 
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
@@ -30,26 +29,13 @@ class There(Here):
 
 @pytest.fixture(scope="module")
 def there(tmp_path_factory):
-    base = tmp_path_factory.mktemp("volumes")
-    with fleet(directory=base, workspace=None) as (center,):
-        edge = Edge(center, base / NODE, NODE, args=("--runtime", "process"))
-        try:
-            edge.start()
-            tools = edge.tools(base / "home")
-            wait_for("the node", lambda: NODE in tools.kubectl("get", "nodes"), 30)
-            wait_for("the account", lambda: tools.kubectl("get", "serviceaccount", "default"), 30)
-            there = There(edge, tools)
-            # Needs its time, so it begins at once.
-            big = [{"name": "scratch", "emptyDir": {"sizeLimit": "1Mi"}}]
-            fill = shell("head -c 3000000 /dev/zero > $SELVEDGE_ROOT/scratch/full; sleep 1000",
-                         volumeMounts=[{"name": "scratch", "mountPath": "/scratch"}])
-            there.apply(pod("big", fill, volumes=big))
-            yield there
-            assert "panicked" not in edge.log_path.read_text(errors="replace")
-        finally:
-            edge.tools(base / "home").kubectl("delete", "sts,pods", "--all", "--grace-period=1", "--timeout=20s", code=None)
-            edge.end_containers()
-            edge.kill()
+    with running(tmp_path_factory.mktemp("volumes"), as_seen=There) as there:
+        # Needs its time, so it begins at once.
+        big = [{"name": "scratch", "emptyDir": {"sizeLimit": "1Mi"}}]
+        fill = shell("head -c 3000000 /dev/zero > $SELVEDGE_ROOT/scratch/full; sleep 1000",
+                     volumeMounts=[{"name": "scratch", "mountPath": "/scratch"}])
+        there.apply(pod("big", fill, volumes=big))
+        yield there
 
 
 def claim(name, **spec):

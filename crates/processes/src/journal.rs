@@ -19,25 +19,10 @@ const SMALL: u64 = 256 << 10;
 #[serde(rename_all = "camelCase")]
 pub enum Entry {
     Begun(Record),
-    Ended {
-        id: ContainerId,
-        exit: Exit,
-    },
-    Forgotten {
-        id: ContainerId,
-    },
-    Address {
-        pod: String,
-        address: Ipv4Addr,
-    },
-    PodForgotten {
-        pod: String,
-        at: i64,
-    },
-    /// Not written any more, but in journals of older keepers: logs are the agent's, which knows the pods.
-    LogsRemoved {
-        pod: String,
-    },
+    Ended { id: ContainerId, exit: Exit },
+    Forgotten { id: ContainerId },
+    Address { pod: String, address: Ipv4Addr },
+    PodForgotten { pod: String },
 }
 
 /// A container as the keeper remembers it. Its environment is not here: there may be secrets in it.
@@ -72,8 +57,7 @@ impl State {
                 self.last_address = Some(address);
                 self.addresses.insert(pod, address);
             }
-            Entry::PodForgotten { pod, .. } => _ = self.addresses.remove(&pod),
-            Entry::LogsRemoved { .. } => {}
+            Entry::PodForgotten { pod } => _ = self.addresses.remove(&pod),
         }
     }
 
@@ -218,8 +202,7 @@ mod tests {
             ended(&id("b", 0)),
             Entry::Forgotten { id: id("b", 0) },
             address("c", 4),
-            Entry::PodForgotten { pod: "b".into(), at: 77 },
-            Entry::LogsRemoved { pod: "b".into() },
+            Entry::PodForgotten { pod: "b".into() },
         ]
     }
 

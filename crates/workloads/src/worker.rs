@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::future::join_all;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::{
     cache::Key,
@@ -55,6 +55,21 @@ pub trait Reconciler: Send + Sync + 'static {
     /// Does what is needed for one object by now, also if it is gone. What comes back is how long it may take until it has to be looked at
     /// again although nothing changed.
     fn reconcile(&self, key: &Key) -> impl Future<Output = Result<Option<Duration>, Error>> + Send;
+}
+
+/// Waits until there is reason to look at everything again: somebody says so, or it is time. `false` if it is time to stop.
+pub async fn is_woken(wake: &Notify, again: Option<Duration>, stop: &mut watch::Receiver<bool>) -> bool {
+    let timer = async {
+        match again {
+            Some(wait) => tokio::time::sleep(wait).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = wake.notified() => true,
+        () = timer => true,
+        _ = stop.wait_for(|stop| *stop) => false,
+    }
 }
 
 pub async fn work<R: Reconciler>(name: &'static str, queue: Arc<Queue>, reconciler: R, stop: watch::Receiver<bool>) {

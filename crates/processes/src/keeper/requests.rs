@@ -101,7 +101,7 @@ impl Keeper {
             }
         }
         if self.journal.state.addresses.contains_key(pod) {
-            self.journal.push(Entry::PodForgotten { pod: pod.to_owned(), at: jiff::Timestamp::now().as_second() });
+            self.journal.push(Entry::PodForgotten { pod: pod.to_owned() });
         }
     }
 

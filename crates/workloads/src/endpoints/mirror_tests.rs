@@ -7,7 +7,10 @@ use k8s_openapi::api::{
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::mirror::{MOST, decide};
+use super::{
+    mirror::{MOST, decide},
+    model::World,
+};
 use crate::{conformance::Case, note::Note, world::parse};
 
 pub const CASES: &[Case] = &[
@@ -20,37 +23,11 @@ pub const CASES: &[Case] = &[
     ("mirroring/invalid", invalid),
 ];
 
-#[derive(Default)]
-struct World {
-    slices: BTreeMap<String, EndpointSlice>,
-    next: usize,
-}
-
-impl World {
-    /// How many writes it took, and what was said.
-    fn reconcile(&mut self, service: Option<&Service>, endpoints: Option<&Endpoints>) -> (usize, Vec<Note>) {
-        let have: Vec<&EndpointSlice> = self.slices.values().collect();
-        let (plan, notes) = decide(service, endpoints, &have);
-        let writes = plan.create.len() + plan.update.len() + plan.delete.len();
-        for name in plan.delete {
-            assert!(self.slices.remove(&name).is_some());
-        }
-        for slice in plan.update {
-            let name = slice.metadata.name.clone().unwrap();
-            assert_ne!(self.slices.insert(name, slice.clone()), Some(slice), "a write that changes nothing");
-        }
-        for mut slice in plan.create {
-            self.next += 1;
-            let name = format!("{}{}", slice.metadata.generate_name.as_ref().unwrap(), self.next);
-            slice.metadata.name = Some(name.clone());
-            self.slices.insert(name, slice);
-        }
-        (writes, notes)
-    }
-
-    fn json(&self) -> Vec<Value> {
-        self.slices.values().map(|slice| serde_json::to_value(slice).unwrap()).collect()
-    }
+/// How many writes it took, and what was said.
+fn reconcile(world: &mut World, service: Option<&Service>, endpoints: Option<&Endpoints>) -> (usize, Vec<Note>) {
+    let have: Vec<&EndpointSlice> = world.slices.values().collect();
+    let (plan, notes) = decide(service, endpoints, &have);
+    (world.write(plan), notes)
 }
 
 fn service(selector: Value) -> Service {
@@ -66,8 +43,8 @@ fn endpoints(subsets: Value) -> Endpoints {
 fn mirrored(subsets: Value) -> World {
     let mut world = World::default();
     let (service, endpoints) = (service(Value::Null), endpoints(subsets));
-    world.reconcile(Some(&service), Some(&endpoints));
-    assert_eq!(world.reconcile(Some(&service), Some(&endpoints)).0, 0, "nothing more to do");
+    reconcile(&mut world, Some(&service), Some(&endpoints));
+    assert_eq!(reconcile(&mut world, Some(&service), Some(&endpoints)).0, 0, "nothing more to do");
     world
 }
 
@@ -132,7 +109,7 @@ fn labels() {
         "endpoints.kubernetes.io/last-change-trigger-time": "2026-01-01T00:00:00Z",
     })));
     let service = service(Value::Null);
-    world.reconcile(Some(&service), Some(&by_hand));
+    reconcile(&mut world, Some(&service), Some(&by_hand));
     let meta = &world.json()[0]["metadata"];
     let managed_by = "endpointslicemirroring-controller.k8s.io";
     assert_eq!(
@@ -146,7 +123,7 @@ fn labels() {
     );
     // What is taken away there goes here.
     by_hand.metadata.annotations = None;
-    assert_eq!(world.reconcile(Some(&service), Some(&by_hand)).0, 1);
+    assert_eq!(reconcile(&mut world, Some(&service), Some(&by_hand)).0, 1);
     assert_eq!(world.json()[0]["metadata"]["annotations"], Value::Null);
 }
 
@@ -166,11 +143,11 @@ fn who_is_mirrored() {
         (Some(&by_hand), &lock, 0),
     ] {
         let mut world = World::default();
-        world.reconcile(service, Some(endpoints));
+        reconcile(&mut world, service, Some(endpoints));
         assert_eq!(world.slices.len(), count, "{service:?} {endpoints:?}");
         // One that was mirrored before is not left behind.
         let mut world = mirrored(one.clone());
-        world.reconcile(service, Some(endpoints));
+        reconcile(&mut world, service, Some(endpoints));
         assert_eq!(world.slices.len(), count, "{service:?} {endpoints:?}");
     }
 }
@@ -179,15 +156,15 @@ fn goes_with_them() {
     let service = service(Value::Null);
     let one = json!([{"addresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 1}]}]);
     let mut world = mirrored(one.clone());
-    world.reconcile(Some(&service), None);
+    reconcile(&mut world, Some(&service), None);
     assert!(world.slices.is_empty());
     let mut world = mirrored(one.clone());
-    world.reconcile(Some(&service), Some(&endpoints(Value::Null)));
+    reconcile(&mut world, Some(&service), Some(&endpoints(Value::Null)));
     assert!(world.slices.is_empty());
     // Endpoints that are being deleted get nothing new.
     let mut going = endpoints(one);
     going.metadata.deletion_timestamp = parse(json!("2026-01-01T00:00:00Z"));
-    assert_eq!(world.reconcile(Some(&service), Some(&going)).0, 0);
+    assert_eq!(reconcile(&mut world, Some(&service), Some(&going)).0, 0);
 }
 
 fn limit() {
@@ -196,7 +173,7 @@ fn limit() {
     let other: Vec<Value> = (MOST..MOST + 5).map(address).collect();
     let subsets = json!([{"addresses": addresses, "notReadyAddresses": other, "ports": [{"port": 1}]}]);
     let mut world = World::default();
-    let (_, notes) = world.reconcile(Some(&service(Value::Null)), Some(&endpoints(subsets)));
+    let (_, notes) = reconcile(&mut world, Some(&service(Value::Null)), Some(&endpoints(subsets)));
     assert_eq!(world.slices.len(), 1);
     assert_eq!(world.json()[0]["endpoints"].as_array().unwrap().len(), MOST);
     let message =
@@ -207,7 +184,7 @@ fn limit() {
 fn invalid() {
     let subsets = json!([{"addresses": [{"ip": "10.0.0.1"}, {"ip": "no"}], "ports": [{"port": 1}]}]);
     let mut world = World::default();
-    let (_, notes) = world.reconcile(Some(&service(Value::Null)), Some(&endpoints(subsets)));
+    let (_, notes) = reconcile(&mut world, Some(&service(Value::Null)), Some(&endpoints(subsets)));
     assert_eq!(world.json()[0]["endpoints"].as_array().unwrap().len(), 1);
     let message = "Skipped 1 invalid IP addresses when mirroring to EndpointSlices";
     assert_eq!(notes, [Note::warning("InvalidIPAddress", message)]);
@@ -240,7 +217,7 @@ proptest! {
                 endpoints.metadata.labels = Some([("endpointslice.kubernetes.io/skip-mirror".to_owned(), "true".to_owned())].into());
             }
             let service = service(if selects == 0 { json!({"a": "b"}) } else { Value::Null });
-            world.reconcile(Some(&service), Some(&endpoints));
+            reconcile(&mut world, Some(&service), Some(&endpoints));
             let mut got: Vec<Row> = Vec::new();
             for slice in world.slices.values() {
                 for port in slice.ports.iter().flatten().filter_map(|port| port.port) {
@@ -259,7 +236,7 @@ proptest! {
             }
             expected.sort_unstable();
             prop_assert_eq!(got, expected);
-            prop_assert_eq!(world.reconcile(Some(&service), Some(&endpoints)).0, 0, "nothing more to do");
+            prop_assert_eq!(reconcile(&mut world, Some(&service), Some(&endpoints)).0, 0, "nothing more to do");
         }
     }
 }

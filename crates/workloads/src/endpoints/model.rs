@@ -9,7 +9,11 @@ use k8s_openapi::api::{
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{address, slices, subsets};
+use super::{
+    address,
+    slices::{self, Plan},
+    subsets,
+};
 use crate::world::parse;
 
 /// The API, as far as a Service's endpoints go.
@@ -26,7 +30,17 @@ impl World {
         let pods: Vec<&Pod> = pods.iter().filter(|pod| address::selects(service, pod)).collect();
         let have: Vec<&EndpointSlice> = self.slices.values().collect();
         let plan = slices::decide(service, &pods, &have, &[("n0".to_owned(), "z".to_owned())].into());
-        let mut writes = plan.create.len() + plan.update.len() + plan.delete.len();
+        let mut writes = self.write(plan);
+        if let Some(endpoints) = subsets::decide(service, &pods, self.endpoints.as_ref()) {
+            self.endpoints = Some(endpoints);
+            writes += 1;
+        }
+        writes
+    }
+
+    /// How many writes a plan is.
+    pub fn write(&mut self, plan: Plan) -> usize {
+        let writes = plan.create.len() + plan.update.len() + plan.delete.len();
         for name in plan.delete {
             assert!(self.slices.remove(&name).is_some());
         }
@@ -39,10 +53,6 @@ impl World {
             let name = format!("{}{}", slice.metadata.generate_name.as_ref().unwrap(), self.next);
             slice.metadata.name = Some(name.clone());
             self.slices.insert(name, slice);
-        }
-        if let Some(endpoints) = subsets::decide(service, &pods, self.endpoints.as_ref()) {
-            self.endpoints = Some(endpoints);
-            writes += 1;
         }
         writes
     }

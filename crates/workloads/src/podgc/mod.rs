@@ -10,11 +10,7 @@ mod tests;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use futures::{
-    StreamExt,
-    future::{BoxFuture, Either},
-    stream,
-};
+use futures::{StreamExt, future::BoxFuture, stream};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{Node, Pod},
@@ -39,7 +35,7 @@ use crate::{
     nodes::is_ready,
     pod,
     scheduler::fit,
-    worker::code,
+    worker::{code, is_woken},
 };
 
 /// So many are deleted at the same time.
@@ -85,15 +81,9 @@ impl Collector {
         self.nodes.ready().await;
         self.pods.ready().await;
         let mut missing = Missing::new();
-        loop {
-            let again = self.pass(&mut missing).await;
-            let timer =
-                again.map_or(Either::Left(std::future::pending()), |wait| Either::Right(tokio::time::sleep(wait)));
-            tokio::select! {
-                () = wake.notified() => {}
-                () = timer => {}
-                _ = stop.wait_for(|stop| *stop) => return,
-            }
+        let mut again = self.pass(&mut missing).await;
+        while is_woken(&wake, again, &mut stop).await {
+            again = self.pass(&mut missing).await;
         }
     }
 

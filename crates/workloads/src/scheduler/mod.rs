@@ -32,11 +32,7 @@ use std::{
     time::Duration,
 };
 
-use futures::{
-    StreamExt,
-    future::{BoxFuture, Either},
-    stream,
-};
+use futures::{StreamExt, future::BoxFuture, stream};
 use k8s_openapi::api::{
     core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod},
     policy::v1::PodDisruptionBudget,
@@ -63,6 +59,7 @@ use crate::{
     cache::{Cache, Key, Kind},
     events::Recorder,
     pod,
+    worker::is_woken,
 };
 
 /// So many bindings are written at the same time.
@@ -156,15 +153,9 @@ impl Rim {
         self.volumes.ready().await;
         self.classes.ready().await;
         self.budgets.ready().await;
-        loop {
-            let again = self.pass().await;
-            let timer =
-                again.map_or(Either::Left(std::future::pending()), |wait| Either::Right(tokio::time::sleep(wait)));
-            tokio::select! {
-                () = wake.notified() => {}
-                () = timer => {}
-                _ = stop.wait_for(|stop| *stop) => return,
-            }
+        let mut again = self.pass().await;
+        while is_woken(&wake, again, &mut stop).await {
+            again = self.pass().await;
         }
     }
 
