@@ -32,6 +32,9 @@ use crate::{
 /// A first start waits so long for its center; then the API is served without.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Bytes of what happened that an edge remembers of each resource: who watches here is near.
+const HISTORY: usize = 2 << 20;
+
 /// The command: without a subcommand it runs an edge.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -328,7 +331,9 @@ fn serve(config: &EdgeConfig) -> Result<()> {
 async fn start(config: &Config, agent: &Arc<Agent>, runs: &Runs) -> Result<server::Running> {
     let store = center::sealed(config, center::open(config).await?).await?;
     let ownership = Ownership::new(agent.clone());
+    let common = center::options(config, &store)?;
     let options = server::Options {
+        limits: server::Limits { history: HISTORY, ..common.limits },
         observers: [agent.observer(), ownership.observer()]
             .into_iter()
             .chain(runs.cluster.as_ref().map(Cluster::observer))
@@ -340,7 +345,7 @@ async fn start(config: &Config, agent: &Arc<Agent>, runs: &Runs) -> Result<serve
             let (base, bits) = process.network.services();
             Range::new(base, bits)
         }),
-        ..center::options(config, &store)?
+        ..common
     };
     let running = server::start(options).await?;
     agent.serve(&running.server);

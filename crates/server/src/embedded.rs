@@ -32,7 +32,7 @@ impl Embedded {
         let store = Arc::new(MemoryStore::beginning_at(revision));
         let index = Index::new(false);
         // Nobody but its host asks it, so roles, policies and workspaces are nothing but objects here.
-        let cache = Cache::load(store.clone(), vec![index.kinds.clone().observer()]).await?;
+        let cache = Cache::load(store.clone(), vec![index.kinds.clone().observer()], host.limits.history).await?;
         let front = Front {
             identity: host.identity.clone(),
             plugins: Plugins::default(),

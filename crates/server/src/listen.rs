@@ -63,7 +63,7 @@ pub async fn start(options: Options) -> Result<Running, Error> {
         observers.push(shared::observer(identity.tokens().keys().clone()));
     }
     observers.extend(options.observers);
-    let cache = Cache::load(options.store.clone(), observers).await?;
+    let cache = Cache::load(options.store.clone(), observers, options.limits.history).await?;
     let (stop, shutdown) = watch::channel(false);
     let front = Front {
         identity: Arc::new(identity),

@@ -11,9 +11,8 @@ use tokio::sync::watch;
 use super::{Ordered, told::Audiences};
 use crate::object::Object;
 
-/// History is bounded by number and by size: whoever reads more slowly than that starts over.
+/// History is bounded by number, by size and by age: whoever reads more slowly than that starts over.
 const HISTORY_CHANGES: usize = 10_000;
-const HISTORY_BYTES: usize = 16 << 20;
 /// So much stays whatever its age, for clients that were away while little happened.
 const AGED_BYTES: usize = 256 << 10;
 
@@ -56,9 +55,10 @@ struct State {
     items: Ordered,
     history: VecDeque<Arc<Change>>,
     history_bytes: usize,
+    /// What may be in the history; nothing where nobody can watch.
+    most_bytes: usize,
     /// Every change after this revision is in the history.
     complete_after: Revision,
-    watchable: bool,
 }
 
 impl Change {
@@ -72,10 +72,10 @@ impl Change {
 }
 
 impl Collection {
-    /// Records that nobody can watch need no history.
-    pub(super) fn new(complete_after: Revision, watchable: bool) -> Self {
+    /// With so many bytes of history. What nobody can watch needs none.
+    pub(super) fn new(complete_after: Revision, most_bytes: usize) -> Self {
         let items = Ordered::default();
-        let state = State { items, history: VecDeque::new(), history_bytes: 0, complete_after, watchable };
+        let state = State { items, history: VecDeque::new(), history_bytes: 0, most_bytes, complete_after };
         Self { state: RwLock::new(state), changed: watch::channel(()).0, audiences: Audiences::default() }
     }
 
@@ -196,13 +196,14 @@ impl Collection {
 
 impl State {
     fn remember(&mut self, change: Arc<Change>) {
-        if !self.watchable {
+        if self.most_bytes == 0 {
             self.complete_after = change.revision();
             return;
         }
         self.history_bytes += change.object.json.len();
         self.history.push_back(change);
-        while self.history.len() > HISTORY_CHANGES || (self.history_bytes > HISTORY_BYTES && self.history.len() > 100) {
+        while self.history.len() > HISTORY_CHANGES || (self.history_bytes > self.most_bytes && self.history.len() > 100)
+        {
             self.forget_one();
         }
     }
@@ -224,7 +225,7 @@ mod tests {
 
     #[test]
     fn old_history_is_given_up_unless_it_is_little() {
-        let collection = Collection::new(0, true);
+        let collection = Collection::new(0, 16 << 20);
         let write = |revision, size: usize| {
             let entry = Entry {
                 key: "core/pods/a".into(),
@@ -240,7 +241,7 @@ mod tests {
         collection.age(50);
         assert_eq!(collection.since(0, 1000).unwrap().len(), 100, "so little may stay");
         for revision in 101..=110 {
-            write(revision, AGED_BYTES / 5);
+            write(revision, AGED_BYTES / 4);
         }
         collection.age(105);
         assert_eq!(collection.oldest(), 105);

@@ -48,11 +48,17 @@ pub struct Cache {
     revision: watch::Sender<Revision>,
     /// History is complete after this revision.
     start: AtomicU64,
+    /// Bytes of history of each collection.
+    history: usize,
 }
 
 impl Cache {
     /// Reads everything and then follows the store until it is closed. Answers when the past is loaded.
-    pub async fn load(store: Arc<dyn Store>, observers: Vec<Observer>) -> Result<Arc<Self>, store::Error> {
+    pub async fn load(
+        store: Arc<dyn Store>,
+        observers: Vec<Observer>,
+        history: usize,
+    ) -> Result<Arc<Self>, store::Error> {
         let newest = store.revision().await?;
         let start = store.oldest().await?.max(newest.saturating_sub(RESUME)).min(newest);
         let cache = Arc::new(Self {
@@ -61,6 +67,7 @@ impl Cache {
             observers,
             revision: watch::channel(start).0,
             start: AtomicU64::new(start),
+            history,
         });
         cache.load_at(start).await?;
         let mut feed = cache.store.watch(Range::all(), start).await?;
@@ -108,7 +115,8 @@ impl Cache {
             return found.clone();
         }
         let mut collections = self.collections.write().unwrap_or_else(PoisonError::into_inner);
-        let made = || Arc::new(Collection::new(self.start.load(Relaxed), !name.contains("/_")));
+        let history = if name.contains("/_") { 0 } else { self.history };
+        let made = || Arc::new(Collection::new(self.start.load(Relaxed), history));
         collections.entry(name.into()).or_insert_with(made).clone()
     }
 
@@ -254,7 +262,7 @@ mod tests {
         let object =
             Op::Put { key: "core/pods/root/a/b".into(), value: object::encode(&serde_json::json!({"kind": "Pod"})) };
         store.commit(Commit { compares: vec![], ops: vec![put("~reports/a/b"), object.clone()] }).await.unwrap();
-        let cache = Cache::load(store.clone(), Vec::new()).await.unwrap();
+        let cache = Cache::load(store.clone(), Vec::new(), 1 << 20).await.unwrap();
         assert_eq!(cache.names(), ["core/pods".into()]);
         store.commit(Commit { compares: vec![], ops: vec![put("~reports/a/c"), object] }).await.unwrap();
         let outcome = store.commit(Commit { compares: vec![], ops: vec![put("~reports/a/d")] }).await.unwrap();

@@ -41,6 +41,8 @@ pub struct Limits {
     /// A request must have arrived whole within this time.
     pub arrival: Duration,
     pub connections: usize,
+    /// Bytes of what happened that are remembered of each resource: whoever watches more slowly than that starts over.
+    pub history: usize,
 }
 
 impl Default for Limits {
@@ -56,6 +58,7 @@ impl Default for Limits {
             waiting: 2048,
             arrival: Duration::from_secs(30),
             connections: 20_000,
+            history: 16 << 20,
         }
     }
 }

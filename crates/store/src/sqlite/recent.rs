@@ -31,6 +31,15 @@ impl Recent {
         }
     }
 
+    /// Lets go of all: watchers have seen it, or read it from disk.
+    pub(super) fn forget(&mut self) {
+        if let Some(newest) = self.batches.back() {
+            self.floor = newest.revision;
+        }
+        self.batches = VecDeque::new();
+        self.bytes = 0;
+    }
+
     /// At most `limit` batches behind `after`; `None` when some of them are no longer here.
     pub(super) fn after(&self, after: Revision, limit: usize) -> Option<Vec<Arc<Batch>>> {
         let skip = usize::try_from(after.checked_sub(self.floor)?).ok()?;
@@ -61,6 +70,19 @@ mod tests {
         let next = recent.after(floor, 2).unwrap();
         assert_eq!(next.iter().map(|batch| batch.revision).collect::<Vec<_>>(), [floor + 1, floor + 2]);
         assert!(recent.after(floor + MAX_BATCHES as u64, 2).unwrap().is_empty());
+    }
+
+    #[test]
+    fn goes_on_after_all_was_forgotten() {
+        let mut recent = Recent::new(5);
+        let batch = |revision| Arc::new(Batch { revision, events: vec![] });
+        recent.forget();
+        assert!(recent.after(5, 1).unwrap().is_empty());
+        recent.push(batch(6));
+        recent.forget();
+        assert!(recent.after(5, 1).is_none());
+        recent.push(batch(7));
+        assert_eq!(recent.after(6, 1).unwrap()[0].revision, 7);
     }
 
     #[test]

@@ -66,6 +66,8 @@ struct Writer {
     trimmed: i64,
     /// When which revision was the newest: how old history is.
     samples: VecDeque<(Instant, Revision)>,
+    /// Nothing is kept in memory that only writing needs.
+    at_rest: bool,
     /// Last, so that it is let go of after the connection is closed.
     _lock: File,
 }
@@ -106,6 +108,7 @@ pub(super) fn start(
         oldest,
         trimmed,
         samples,
+        at_rest: false,
         _lock: lock,
     };
     std::thread::Builder::new()
@@ -158,6 +161,9 @@ impl Writer {
             if idle {
                 self.trim_alone();
             }
+            if idle && wait == SAMPLE {
+                self.rest();
+            }
             self.age();
             self.checkpoints.tend(&self.db);
         }
@@ -179,6 +185,7 @@ impl Writer {
         if commits.is_empty() {
             return;
         }
+        self.at_rest = false;
         match self.write(&commits) {
             Ok(group) => {
                 self.publish(group.batches);
@@ -278,6 +285,17 @@ impl Writer {
         match self.transaction(|writer| writer.trim(TRIM_IDLE)) {
             Ok(trimmed) => self.trimmed = trimmed,
             Err(error) => tracing::warn!(%error, "old history could not be trimmed; trying again later"),
+        }
+    }
+
+    /// When nobody has written for a while: what was written last is read from the file if anybody still wants it, as pages of it are.
+    fn rest(&mut self) {
+        if std::mem::replace(&mut self.at_rest, true) {
+            return;
+        }
+        self.shared.recent().forget();
+        if let Err(error) = self.db.execute_batch("PRAGMA shrink_memory") {
+            tracing::debug!(%error, "memory that is not needed stays");
         }
     }
 
