@@ -66,8 +66,12 @@ impl Fire {
         while left > 0 {
             let share = left.min(1000);
             left -= share;
+            // Counted here: whoever asks at once shall not be told otherwise because the thread has not begun.
+            self.cpu_millis.fetch_add(share, Ordering::Relaxed);
             let fire = self.clone();
-            let _ = thread::Builder::new().stack_size(64 << 10).spawn(move || fire.spin(share, until));
+            if thread::Builder::new().stack_size(64 << 10).spawn(move || fire.spin(share, until)).is_err() {
+                self.cpu_millis.fetch_sub(share, Ordering::Relaxed);
+            }
         }
         if memory == 0 {
             return true;
@@ -96,7 +100,6 @@ impl Fire {
     }
 
     fn spin(&self, millis: u64, until: Option<Instant>) {
-        self.cpu_millis.fetch_add(millis, Ordering::Relaxed);
         while until.is_none_or(|until| Instant::now() < until) {
             let begun = Instant::now();
             let busy = PERIOD * u32::try_from(millis).unwrap_or(1000) / 1000;
