@@ -32,8 +32,9 @@ use crate::{
 /// A first start waits so long for its center; then the API is served without.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Bytes of what happened that an edge remembers of each resource: who watches here is near.
-const HISTORY: usize = 2 << 20;
+/// Bytes of what happened that an edge remembers of each resource, and how many TLS sessions: its clients are few and near.
+const HISTORY: usize = 1 << 20;
+const SESSIONS: usize = 64;
 
 /// The command: without a subcommand it runs an edge.
 #[derive(Args)]
@@ -333,7 +334,7 @@ async fn start(config: &Config, agent: &Arc<Agent>, runs: &Runs) -> Result<serve
     let ownership = Ownership::new(agent.clone());
     let common = center::options(config, &store)?;
     let options = server::Options {
-        limits: server::Limits { history: HISTORY, ..common.limits },
+        limits: server::Limits { history: HISTORY, sessions: SESSIONS, ..common.limits },
         observers: [agent.observer(), ownership.observer()]
             .into_iter()
             .chain(runs.cluster.as_ref().map(Cluster::observer))

@@ -54,7 +54,8 @@ pub async fn start(options: Options) -> Result<Running, Error> {
     let identity = Identity::open(&options.data_dir, address, &names, &options.identity, options.shared_store)?;
     let kubelets = Kubelets::open(options.identity.kubelet_authority.as_deref())?;
     let audit = options.audit.map(Audit::open).transpose()?;
-    let tls = TlsAcceptor::from(identity.tls(options.protocols.iter().map(|protocol| protocol.name()))?);
+    let protocols = options.protocols.iter().map(|protocol| protocol.name());
+    let tls = TlsAcceptor::from(identity.tls(protocols, options.limits.sessions)?);
     let index = Index::new(options.provides);
     let controllers = Controllers::new();
     let mut observers = index.observers();

@@ -128,10 +128,14 @@ impl Identity {
         self.pki.ca_pem()
     }
 
-    /// TLS for HTTP and whatever else is spoken.
-    pub fn tls<'a>(&self, protocols: impl Iterator<Item = &'a [u8]>) -> Result<Arc<rustls::ServerConfig>, Error> {
+    /// TLS for HTTP and whatever else is spoken, with so many sessions that can be resumed.
+    pub fn tls<'a>(
+        &self,
+        protocols: impl Iterator<Item = &'a [u8]>,
+        sessions: usize,
+    ) -> Result<Arc<rustls::ServerConfig>, Error> {
         let more = self.authenticator.proxies().map(|proxies| proxies.pem.as_str()).unwrap_or_default();
-        let mut tls = self.pki.tls(more)?;
+        let mut tls = self.pki.tls(more, sessions)?;
         tls.alpn_protocols.extend(protocols.map(<[u8]>::to_vec));
         Ok(Arc::new(tls))
     }
@@ -180,7 +184,7 @@ mod tests {
         let address = "127.0.0.1:6443".parse().unwrap();
         let started = std::time::Instant::now();
         let identity = Identity::open(dir.path(), address, &[], &Options::default(), false).unwrap();
-        identity.tls(std::iter::empty()).unwrap();
+        identity.tls(std::iter::empty(), 16).unwrap();
         identity.publish(address).unwrap();
         // Far above what it takes even in a debug build, far below making an RSA key on a slow machine.
         assert!(started.elapsed().as_millis() < 2000, "{:?}", started.elapsed());

@@ -36,9 +36,6 @@ const CA_DAYS: i64 = 10 * 365;
 /// The authority's own certificate is renewed when less than this is left.
 const CA_RENEW_DAYS: i64 = 365;
 
-/// So many clients can resume their TLS sessions; the oldest are forgotten.
-const SESSIONS: usize = 16 << 10;
-
 pub const ADMIN: &str = "selvedge-admin";
 const MASTERS: &str = "system:masters";
 
@@ -154,8 +151,8 @@ impl Pki {
     }
 
     /// TLS for the server: HTTP/2 and 1.1, certificates of clients if they have one. `more` are further authorities whose
-    /// certificates are welcome.
-    pub fn tls(&self, more: &str) -> Result<ServerConfig, Error> {
+    /// certificates are welcome. So many sessions can be resumed; the oldest are forgotten.
+    pub fn tls(&self, more: &str, sessions: usize) -> Result<ServerConfig, Error> {
         let known = certificates_of(&format!("{}{more}", self.bundle))?;
         let clients = AskOnly::new(&*roots_of(known)?, &self.provider);
         let mut tls = ServerConfig::builder_with_provider(self.provider.clone())
@@ -166,7 +163,7 @@ impl Pki {
         // Edges that come back, thousands at once, resume their sessions: that costs no signatures. They are kept here, about a kilobyte
         // each, rather than in tickets: those carry the client's certificate to and fro, and coming back would cost twice as much on
         // the wire. Whether a certificate is still good is asked for each request.
-        tls.session_storage = rustls::server::ServerSessionMemoryCache::new(SESSIONS);
+        tls.session_storage = rustls::server::ServerSessionMemoryCache::new(sessions);
         tls.send_tls13_tickets = 1;
         Ok(tls)
     }
@@ -455,7 +452,7 @@ mod tests {
         assert_eq!((&first.ca, serving(&first), first.admin()), (&second.ca, serving(&second), second.admin()));
         assert_eq!(first.token(), second.token());
         assert!(first.token().len() >= 32);
-        first.tls("").unwrap();
+        first.tls("", 16).unwrap();
         let admin = certificate_of(&first.admin().certificate).unwrap();
         let user = crate::identity::authenticate::certificate_user(&admin).unwrap();
         assert_eq!((user.name.as_str(), user.groups[0].as_str()), (ADMIN, MASTERS));
@@ -515,7 +512,7 @@ mod tests {
         };
         let name = ServerName::try_from(name.to_owned()).unwrap();
         let mut client = rustls::ClientConnection::new(Arc::new(config), name)?;
-        let mut server = rustls::ServerConnection::new(Arc::new(pki.tls("").unwrap()))?;
+        let mut server = rustls::ServerConnection::new(Arc::new(pki.tls("", 16).unwrap()))?;
         while client.is_handshaking() || server.is_handshaking() {
             let mut wire = Vec::new();
             client.write_tls(&mut wire).unwrap();

@@ -41,6 +41,8 @@ pub struct Limits {
     /// A request must have arrived whole within this time.
     pub arrival: Duration,
     pub connections: usize,
+    /// TLS sessions that can be resumed, about a kilobyte each.
+    pub sessions: usize,
     /// Bytes of what happened that are remembered of each resource: whoever watches more slowly than that starts over.
     pub history: usize,
 }
@@ -58,6 +60,7 @@ impl Default for Limits {
             waiting: 2048,
             arrival: Duration::from_secs(30),
             connections: 20_000,
+            sessions: 16 << 10,
             history: 16 << 20,
         }
     }
