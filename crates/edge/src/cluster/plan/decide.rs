@@ -37,6 +37,8 @@ pub struct Entry {
     pub record: Option<Record>,
     /// As the watch of its kind, or the answer to a request, showed it. Only marked objects are watched.
     pub there: Option<Found>,
+    /// The last one of which the watch has told the end: its uid and version. An answer that comes later may still show it.
+    pub ended: Option<(String, u64)>,
     /// What a look found that the watch does not show; good for one decision.
     pub looked: Option<Option<Found>>,
     pub trouble: Option<Trouble>,

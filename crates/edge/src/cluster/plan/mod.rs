@@ -203,7 +203,10 @@ impl Planner {
         if self.objects.get(key).and_then(|entry| entry.there.as_ref()).is_some_and(newer) {
             return;
         }
-        self.change(key, |entry| entry.there = None);
+        self.change(key, |entry| {
+            entry.there = None;
+            entry.ended = Some((last.uid.clone(), last.version));
+        });
         self.wake(key);
     }
 
@@ -403,7 +406,12 @@ impl Planner {
 
     /// Takes what is newer.
     fn see(&mut self, key: &Key, found: Found) {
-        let there = self.objects.get(key).and_then(|entry| entry.there.as_ref());
+        let entry = self.objects.get(key);
+        let there = entry.and_then(|entry| entry.there.as_ref());
+        let ended = entry.and_then(|entry| entry.ended.as_ref());
+        if ended.is_some_and(|(uid, version)| *uid == found.uid && *version >= found.version) {
+            return;
+        }
         if there.is_none_or(|there| there.uid != found.uid || there.version <= found.version) {
             self.change(key, |entry| entry.there = Some(found));
         }

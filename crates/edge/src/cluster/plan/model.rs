@@ -41,6 +41,8 @@ struct World {
     cluster: BTreeMap<Key, Object>,
     watches: BTreeMap<String, Following>,
     asked: Vec<Action>,
+    /// What requests have come to, of which the planner has not heard yet: the watch may be quicker.
+    answers: Vec<(Key, Outcome)>,
     version: u64,
     said: BTreeMap<Key, String>,
     order: Vec<Key>,
@@ -64,6 +66,7 @@ impl World {
             cluster: BTreeMap::new(),
             watches: BTreeMap::new(),
             asked: Vec::new(),
+            answers: Vec::new(),
             version: 1,
             said: BTreeMap::new(),
             order: Vec::new(),
@@ -149,7 +152,7 @@ impl World {
     }
 
     /// Carries out one of the requests. What is not heard of may have been done all the same.
-    fn carry_out(&mut self, which: usize, heard: bool, arrives: bool, refuse: bool) {
+    fn carry_out(&mut self, which: usize, heard: bool, arrives: bool, refuse: bool, late: bool) {
         if self.asked.is_empty() {
             return;
         }
@@ -191,6 +194,19 @@ impl World {
             self.records.insert(key.clone(), record.clone());
         }
         let outcome = if heard || local { outcome } else { Outcome::Away };
+        self.answers.push((key, outcome));
+        if !late {
+            self.answer(usize::MAX);
+        }
+    }
+
+    /// The planner hears of one.
+    fn answer(&mut self, which: usize) {
+        if self.answers.is_empty() {
+            return;
+        }
+        let last = self.answers.len() - 1;
+        let (key, outcome) = self.answers.remove(if which > last { last } else { which });
         let applied = matches!(outcome, Outcome::Applied(..));
         self.planner.done(&key, self.now, outcome);
         // What is shown of an object that was applied says as well that it is not refused.
@@ -303,7 +319,9 @@ impl World {
                 // Applying cannot be told to make only what is new: between the look and that there is a moment that nobody can close.
                 let makes = |action: &Action| matches!(action, Action::Apply { key: asked, uid, .. } if **asked == *key && uid.is_empty());
                 let looked = self.planner.objects.get(key).is_some_and(|entry| entry.looked == Some(None));
-                let racing = looked || self.asked.iter().any(makes);
+                let none =
+                    |(asked, outcome): &(Key, Outcome)| **asked == *key && matches!(outcome, Outcome::Looked(None));
+                let racing = looked || self.answers.iter().any(none) || self.asked.iter().any(makes);
                 match (how % 4, there) {
                     (0, None) if !racing => self.make_theirs(key),
                     (1, Some(_)) => self.delete(key),
@@ -322,8 +340,9 @@ impl World {
             }
             Happening::Request(which, how) => {
                 self.take();
-                self.carry_out(*which, how % 4 != 0, how % 2 == 0, how % 7 == 6);
+                self.carry_out(*which, how % 4 != 0, how % 2 == 0, how % 7 == 6, how % 5 == 4);
             }
+            Happening::Answer(which) => self.answer(which % self.answers.len().max(1)),
             Happening::Deliver(which) => self.deliver(*which),
             Happening::Establish => self.establish(),
             Happening::Later(time) => self.now += u64::from(*time),
@@ -331,6 +350,7 @@ impl World {
                 self.planner = Planner::default();
                 self.watches.clear();
                 self.asked.clear();
+                self.answers.clear();
                 self.said.clear();
                 for (key, record) in self.records.clone() {
                     self.planner.remember(&key, record);
@@ -354,10 +374,13 @@ impl World {
     /// Everything goes well from now on.
     fn settle(&mut self) {
         for _ in 0..400 {
+            while !self.answers.is_empty() {
+                self.answer(0);
+            }
             self.take();
             let quiet = self.asked.is_empty();
             while !self.asked.is_empty() {
-                self.carry_out(0, true, true, false);
+                self.carry_out(0, true, true, false, false);
             }
             while self.watches.values().any(|following| !following.0.is_empty()) {
                 self.deliver(0);
@@ -402,6 +425,7 @@ enum Happening {
     Want(usize, u8),
     Meddle(usize, u8),
     Request(usize, u8),
+    Answer(usize),
     Deliver(usize),
     Establish,
     Later(u16),
@@ -413,6 +437,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         4 => (any::<usize>(), any::<u8>()).prop_map(|(n, hash)| Happening::Want(n, hash)),
         2 => (any::<usize>(), any::<u8>()).prop_map(|(n, how)| Happening::Meddle(n, how)),
         8 => (any::<usize>(), any::<u8>()).prop_map(|(n, how)| Happening::Request(n, how)),
+        2 => any::<usize>().prop_map(Happening::Answer),
         4 => any::<usize>().prop_map(Happening::Deliver),
         1 => Just(Happening::Establish),
         2 => any::<u16>().prop_map(Happening::Later),
