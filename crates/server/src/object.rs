@@ -65,13 +65,6 @@ impl Object {
         self.message.get().map(Message::bytes)
     }
 
-    /// Makes the processor fetch the object. Those of a list lie anywhere in memory: to glance at some and then read them is quicker than to
-    /// wait for each in turn.
-    pub fn glance(&self) {
-        let message = self.kept_message().and_then(|message| message.first().copied());
-        std::hint::black_box((self.json.first().copied(), message));
-    }
-
     pub fn cluster(&self) -> &str {
         self.key.split('/').next().unwrap_or_default()
     }

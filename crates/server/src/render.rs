@@ -29,8 +29,6 @@ use crate::{
 
 /// Bodies are made in pieces of about this size while the client reads.
 const PIECE: usize = 64 << 10;
-/// So many objects are glanced at before they are written.
-const AHEAD: usize = 16;
 
 /// Brings a value from the stored version to the kind's own, or back.
 pub fn convert_value(kind: &Kind, value: &mut Value, to_stored: bool) -> Result<(), String> {
@@ -365,17 +363,11 @@ fn pieces(
     mut write: impl FnMut(&mut Vec<u8>, &Object) + Send + 'static,
 ) -> impl Iterator<Item = Bytes> + Send {
     let mut items = items.into_iter();
-    let mut glanced = 0;
     let mut next = Some(head);
     std::iter::from_fn(move || {
         let mut out = next.take()?;
         out.reserve(PIECE.min(items.len() * 1024) + 4096);
         while out.len() < PIECE {
-            if glanced == 0 {
-                items.as_slice().iter().take(AHEAD).for_each(|object| object.glance());
-                glanced = AHEAD;
-            }
-            glanced -= 1;
             let Some(object) = items.next() else {
                 out.extend_from_slice(tail);
                 return Some(Bytes::from(out));
