@@ -33,6 +33,9 @@ const PRECIOUS: [&str; 4] = [
     "apiextensions.k8s.io/customresourcedefinitions",
 ];
 
+/// How it is said that the object is not the one that was meant, or is gone. Names have no spaces.
+const ANOTHER: [&str; 2] = ["uid mismatch", "UID in precondition"];
+
 /// So many conflicting fields are named.
 const NAMED: usize = 5;
 
@@ -48,7 +51,7 @@ impl Answer {
             409 if self.causes().any(|cause| cause["reason"] == "FieldManagerConflict") => {
                 Meaning::Conflict(self.conflicts())
             }
-            409 if message.to_lowercase().contains("uid") => Meaning::Another(message),
+            409 if ANOTHER.iter().any(|said| message.contains(said)) => Meaning::Another(message),
             422 if self.is_immutable() && !PRECIOUS.contains(&key.collection) => Meaning::Immutable(message),
             _ => Meaning::Refused(message),
         }
@@ -108,7 +111,8 @@ mod tests {
         ] {
             assert_eq!(meaning(409, json!({"message": another}), map), Meaning::Another(another.into()));
         }
-        assert!(matches!(meaning(409, json!({"message": "the object has been modified"}), map), Meaning::Refused(_)));
+        let modified = "Operation cannot be fulfilled on configmaps \"guide\": the object has been modified";
+        assert_eq!(meaning(409, json!({"message": modified}), map), Meaning::Refused(modified.into()));
         let immutable = json!({"message": "Service is invalid", "details": {"causes": [
             {"reason": "FieldValueInvalid", "message": "Invalid value: field is immutable", "field": "spec.selector"}]}});
         assert!(matches!(meaning(422, immutable.clone(), "apps/deployments/shop/a"), Meaning::Immutable(_)));

@@ -75,7 +75,7 @@ impl Requests {
         let Some(parsed) = ObjectKey::parse(key) else { return Outcome::Moot.into() };
         let done = match what {
             What::Look => self.look(key, &parsed, record).await,
-            What::Apply { adopted, known, uid } => self.apply(key, &parsed, (adopted, known), &uid).await,
+            What::Apply { adopted, known, uid } => self.apply(key, &parsed, adopted, known, &uid).await,
             What::Delete { uid, version } => self.delete(&parsed, record, &uid, version).await,
             What::Release { uid } => self.release(&parsed, record, &uid).await,
             What::Forget => self.forget(key).await,
@@ -110,7 +110,8 @@ impl Requests {
         &self,
         key: &Key,
         parsed: &ObjectKey<'_>,
-        (adopted, known): (bool, bool),
+        adopted: bool,
+        known: bool,
         uid: &str,
     ) -> Result<Done, Early> {
         let (value, wanted) = self.wanted(key)?;
