@@ -15,7 +15,7 @@ BESIDE := $(MAKE) --no-print-directory -j 2 -Oline
 # Otherwise cargo would take the number of jobs from make, and not from the machine.
 unexport MAKEFLAGS
 # Clippy is the compiler with more warnings: when it compiles our crates, everything is linted and built once. Cargo names it for
-# each of our crates and keeps the dependencies; the odd words end each argument. `make lint` is the quick way without building.
+# each of our crates and keeps the dependencies; the odd words end each argument. `make lint` only looks, and builds nothing.
 LINTED := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__
 # Most tests wait for most of their time, so two at once are nearly twice as quick (tests/workers.py).
 WORKERS ?= 2
@@ -26,7 +26,7 @@ PYTEST := cd tests && $(PYTHON) -m pytest -p no:cacheprovider -q -n $(WORKERS)
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
 
-up: ## build for release, then run a center and two edges on this machine
+up: ## build for release, then run a center, a cloud and two edges on this machine
 	$(CARGO) build --release --bin selvedge
 	$(RELEASE_BIN) up
 
