@@ -156,6 +156,7 @@ async fn only_those_who_may_look_and_nobody_writes() {
     let jane = User { name: "jane".into(), groups: vec!["system:authenticated".into()], ..User::default() };
 
     until("its workspace", || center.fleet.of_mailbox(&types::mailbox::path("root", &uid)).is_some()).await;
+    until("its session", || center.fleet.is_connected(&EdgeId::new("root", "florin"))).await;
 
     let (code, list) = ask(&center, &admin, "GET", &at(&uid, MAPS)).await;
     assert_eq!((code, &list["items"][0]["data"]["a"]), (200, &json!("1")), "{list}");
