@@ -19,7 +19,7 @@ unexport MAKEFLAGS
 LINTED := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__
 # Most tests wait for most of their time, so two at once are nearly twice as quick (tests/workers.py).
 WORKERS ?= 2
-PYTEST := cd tests && $(PYTHON) -m pytest -p no:cacheprovider -q -n $(WORKERS)
+PYTEST := cd tests && $(PYTHON) -m pytest -p no:cacheprovider -q -n $(WORKERS) --reruns 1
 
 .PHONY: help up build tools lint test unit fuzz blackbox torture link-torture apiprobe bench bench-quick layout generate deny clean
 
@@ -51,7 +51,7 @@ test: ## everything, as continuous integration runs it
 	$(PYTEST)
 
 unit: tools build ## unit, property and contract tests
-	$(LINTED) SELVEDGE_REQUIRE_TOOLS=1 SELVEDGE_ETCD=$(CURDIR)/.tools/bin/etcd $(CARGO) test --workspace --tests --quiet
+	$(LINTED) SELVEDGE_REQUIRE_TOOLS=1 SELVEDGE_ETCD=$(CURDIR)/.tools/bin/etcd CARGO=$(CARGO) tools/unit --workspace --tests --quiet
 
 fuzz: build ## every decoder on mutated input; FUZZ_SECONDS for each (default 2)
 	$(CARGO_TARGET_DIR)/debug/selvedge-fuzz --seconds $${FUZZ_SECONDS:-2}

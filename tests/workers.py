@@ -1,4 +1,5 @@
-"""How tests share a machine when several workers run them (`-n 2`): who gets which, and who needs the machine alone."""
+"""How tests share a machine when several workers run them (`-n 2`): who gets which, who needs the machine alone, and what is
+said of those that passed only when they were tried again."""
 import fcntl
 import os
 
@@ -11,6 +12,13 @@ ALONE = "alone: measures time or takes all the machine has, so nothing else is t
 
 def pytest_configure(config):
     config.addinivalue_line("markers", ALONE)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Why a test had to be tried again: otherwise nobody learns what is to be mended."""
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"tried again: {report.nodeid}")
+        terminalreporter.line(report.longreprtext)
 
 
 @pytest.hookimpl(trylast=True)
