@@ -4,6 +4,9 @@ use std::{borrow::Cow, time::Duration};
 
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec};
 
+/// What Linux takes.
+const LONGEST_HOSTNAME: usize = 63;
+
 /// What a container is to its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
@@ -86,6 +89,22 @@ pub fn name(pod: &Pod) -> &str {
     pod.metadata.name.as_deref().unwrap_or_default()
 }
 
+/// The name that a container finds in `HOSTNAME`: the node's own if the pod has no network of its own.
+pub fn hostname(pod: &Pod) -> String {
+    let Some(spec) = &pod.spec else { return String::new() };
+    if let Some(node) = spec.node_name.as_ref().filter(|_| is_on_host_network(pod)) {
+        return node.clone();
+    }
+    let own = [&spec.hostname_override, &spec.hostname].into_iter().flatten().find(|name| !name.is_empty());
+    let short: String = own.map_or(name(pod), String::as_str).chars().take(LONGEST_HOSTNAME).collect();
+    let short = short.trim_end_matches(['-', '.']).to_owned();
+    let domain = spec.subdomain.as_ref().filter(|_| spec.set_hostname_as_fqdn == Some(true));
+    match domain.filter(|_| spec.hostname_override.is_none()) {
+        Some(domain) => format!("{short}.{domain}.{}.svc.cluster.local", namespace(pod)),
+        None => short,
+    }
+}
+
 /// As a kubelet names a pod to people.
 pub fn full_name(pod: &Pod) -> String {
     format!("{}_{}({})", name(pod), namespace(pod), uid(pod))
@@ -134,6 +153,36 @@ mod tests {
                 serde_json::from_value(json!({"restartPolicy": pod, "containers": [container]})).unwrap();
             assert_eq!(is_restarted(&spec, &spec.containers[0], role, code), expected, "{pod} {own} {role:?} {code}");
         }
+    }
+
+    #[test]
+    fn names_of_hosts() {
+        for (more, expected) in [
+            (json!({}), "web-0"),
+            (json!({"hostname": "db", "subdomain": "shop"}), "db"),
+            (
+                json!({"hostname": "db", "subdomain": "shop", "setHostnameAsFQDN": true}),
+                "db.shop.prod.svc.cluster.local",
+            ),
+            (json!({"hostnameOverride": "a.example", "hostname": "db"}), "a.example"),
+            (json!({"hostNetwork": true, "nodeName": "florin", "hostname": "db"}), "florin"),
+        ] {
+            let mut spec = json!({"containers": []});
+            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let pod: Pod =
+                serde_json::from_value(json!({"metadata": {"name": "web-0", "namespace": "prod"}, "spec": spec}))
+                    .unwrap();
+            assert_eq!(hostname(&pod), expected);
+        }
+        let pod = Pod {
+            metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+                name: Some(format!("{}-b", "a".repeat(62))),
+                ..Default::default()
+            },
+            spec: Some(PodSpec::default()),
+            status: None,
+        };
+        assert_eq!(hostname(&pod), "a".repeat(62));
     }
 
     #[test]

@@ -170,12 +170,16 @@ impl Story {
     /// Answers all hooks and probes of a container.
     pub fn answer(&mut self, name: &str, result: Result<(), &str>) -> &mut Self {
         for action in std::mem::take(&mut self.open) {
-            let result = result.map_err(str::to_owned);
             match action {
                 Action::Hook { id, hook, .. } if id.name == name => {
+                    let result = result.map_err(str::to_owned);
                     self.machine.hear(Fact::Hooked { id, hook, result }, self.now);
                 }
                 Action::Probe { id, probe } if id.name == name => {
+                    let result = result.map_err(|why| match why.strip_prefix("cannot ask: ") {
+                        Some(why) => Miss::Errored(why.to_owned()),
+                        None => Miss::Failed(why.to_owned()),
+                    });
                     self.machine.hear(Fact::Probed { id, probe, result }, self.now);
                 }
                 other => self.open.push(other),

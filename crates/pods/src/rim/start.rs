@@ -40,10 +40,16 @@ impl Start {
         let referred = sources::read(&self.used).await.map_err(wrong)?;
         let links = self.pod.spec.as_ref().and_then(|spec| spec.enable_service_links).unwrap_or(true);
         let services = self.catalog.seen_from(spec::namespace(&self.pod), links).await.map_err(wrong)?;
-        let mut variables = environment::of(&self.pod, &container, &referred, &services, &self.place).map_err(wrong)?;
-        self.add_own(&container, &mut variables);
         let dir = files::dir(&self.data, &self.id.pod);
         let mounted = volumes::Mounted { dir: &dir, claims: &self.claims };
+        let read = environment::files_of(&container).filter_map(|(volume, path)| {
+            let text = mounted.read(&self.pod, &volume, &path)?;
+            Some(((volume, path), text))
+        });
+        let read = read.collect();
+        let made = environment::of(&self.pod, &container, &referred, &read, &services, &self.place);
+        let mut variables = made.map_err(wrong)?;
+        self.add_own(&container, &mut variables);
         let mut mounts = volumes::mounts(&self.pod, &container, &mounted, &variables).map_err(wrong)?;
         mounts.push(self.message_file(&dir, &container).map_err(|error| wrong(error.to_string()))?);
         let log = logs::of(&self.data, &self.pod, &self.id);
@@ -75,7 +81,7 @@ impl Start {
             }
         };
         let address = self.place.address.unwrap_or(self.place.host).to_string();
-        add("HOSTNAME", spec::name(&self.pod).to_owned());
+        add("HOSTNAME", spec::hostname(&self.pod));
         add("POD_IP", address.clone());
         add("HOST", address);
         if let Some(port) = container.ports.iter().flatten().next() {
