@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, EphemeralContainer, Pod, PodSpec};
 
 /// What Linux takes.
 const LONGEST_HOSTNAME: usize = 63;
@@ -52,20 +52,39 @@ fn as_container(ephemeral: &EphemeralContainer) -> Container {
     }
 }
 
-/// Whether a container that ended with this code is started again, as long as its pod goes on.
-pub fn is_restarted(spec: &PodSpec, container: &Container, role: Role, code: i32) -> bool {
-    let rules = container.restart_policy_rules.iter().flatten();
-    let is_ruled = rules.filter(|rule| rule.action == "Restart").any(|rule| {
+/// The action of a rule by which the whole pod begins anew.
+const ALL: &str = "RestartAllContainers";
+
+/// What the first rule that is meant for this exit code says to do.
+fn ruled(container: &Container, code: i32) -> Option<&str> {
+    let is_meant = |rule: &&ContainerRestartRule| {
         rule.exit_codes.as_ref().is_some_and(|codes| {
             let is_in = codes.values.iter().flatten().any(|value| *value == code);
             if codes.operator == "NotIn" { !is_in } else { is_in }
         })
-    });
+    };
+    container.restart_policy_rules.iter().flatten().find(is_meant).map(|rule| rule.action.as_str())
+}
+
+/// Whether all containers begin anew because this one ended with that code.
+pub fn begins_anew(container: &Container, code: i32) -> bool {
+    ruled(container, code) == Some(ALL)
+}
+
+/// Whether there is an end by which that would happen.
+pub fn can_begin_anew(spec: &PodSpec) -> bool {
+    let all = spec.init_containers.iter().flatten().chain(&spec.containers);
+    all.flat_map(|container| container.restart_policy_rules.iter().flatten()).any(|rule| rule.action == ALL)
+}
+
+/// Whether a container that ended with this code is started again, as long as its pod goes on.
+pub fn is_restarted(spec: &PodSpec, container: &Container, role: Role, code: i32) -> bool {
+    let is_ruled = matches!(ruled(container, code), Some("Restart" | ALL));
     let policy = container.restart_policy.as_deref().or(spec.restart_policy.as_deref()).unwrap_or("Always");
     match role {
         Role::Ephemeral => false,
         Role::Sidecar => true,
-        Role::Init => code != 0 && (is_ruled || policy != "Never"),
+        Role::Init => begins_anew(container, code) || code != 0 && (is_ruled || policy != "Never"),
         Role::Main => is_ruled || policy == "Always" || policy == "OnFailure" && code != 0,
     }
 }

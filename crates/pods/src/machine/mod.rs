@@ -2,6 +2,7 @@
 //!
 //! Every action is said once, and answered by a fact. A machine does nothing before it has heard what the runtime has of its pod.
 
+mod anew;
 mod backoff;
 mod cell;
 mod conditions;
@@ -34,7 +35,7 @@ pub use self::{
     status::whole_seconds,
 };
 use crate::{
-    runtime::{self, ContainerId, Failure},
+    runtime::{self, ContainerId, Failure, NEVER_BEGAN},
     spec::{self, Role},
 };
 
@@ -392,6 +393,13 @@ impl Machine {
                 cell.waiting = None;
                 self.note(false, Some(container), "Created", "Container created");
                 self.note(false, Some(container), "Started", "Container started");
+            }
+            Err(failure) if failure.reason == NEVER_BEGAN => {
+                cell.stage = Stage::Idle;
+                cell.never_began(spec::uid(&pod), &pod, failure.message.clone(), now);
+                let said = format!("Error: {}", failure.message);
+                cell.waiting = Some(Waiting { reason: "RunContainerError".to_owned(), message: failure.message });
+                self.note(true, Some(container), "Failed", said);
             }
             Err(failure) => {
                 cell.stage = Stage::Idle;

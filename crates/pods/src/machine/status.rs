@@ -160,6 +160,12 @@ impl Machine {
             volume_mounts: mounts(spec),
             ..ContainerStatus::default()
         };
+        if let Some(previous) = &cell.previous {
+            // It begins anew with the whole pod.
+            status.restart_count = i32::try_from(cell.next_attempt()).unwrap_or(i32::MAX);
+            status.last_state = Some(self.state_of(previous));
+            return status;
+        }
         let Some(old) = &cell.old else { return status };
         let old_state = old.state.clone().unwrap_or_default();
         if old_state.terminated.is_some() {
@@ -221,6 +227,7 @@ impl Machine {
         let reason = match exit.code {
             _ if exit.out_of_memory => "OOMKilled",
             _ if exit.message == LOST => "ContainerStatusUnknown",
+            _ if exit.never_began => "StartError",
             0 => "Completed",
             _ => "Error",
         };

@@ -136,7 +136,7 @@ impl Story {
         let finished_at = self.now.wall.to_string();
         let running = self.containers.values_mut().find(|known| known.id.name == name && known.exit.is_none());
         running.unwrap_or_else(|| panic!("{name} does not run")).exit =
-            Some(Exit { code, signal: None, finished_at, out_of_memory: false, message: String::new() });
+            Some(Exit { code, finished_at, ..Exit::default() });
         self.list();
         self.go()
     }

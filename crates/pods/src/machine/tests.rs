@@ -251,6 +251,63 @@ fn images_that_are_not_there() {
 }
 
 #[test]
+fn one_end_may_be_a_new_beginning_for_all() {
+    let rule = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}]);
+    let mut story = Story::new(json!({
+        "restartPolicy": "Never",
+        "initContainers": [{"name": "x", "image": "i"}, {"name": "s", "image": "i", "restartPolicy": "Always"}],
+        "containers": [
+            {"name": "a", "image": "i", "restartPolicy": "Never", "restartPolicyRules": rule},
+            {"name": "b", "image": "i"},
+        ],
+    }));
+    story.go().end("x", 0);
+    assert_eq!(story.done(), ["start x#0", "start s#0", "start a#0", "start b#0"]);
+    assert_eq!(story.condition("AllContainersRestarting"), "False");
+    story.end("a", 42);
+    assert_eq!(story.done(), ["signal 15 s", "signal 15 b"]);
+    let said = "True RestartAllContainersStarted: container exited with restart policy rule";
+    assert_eq!((story.phase().as_str(), story.condition("AllContainersRestarting").as_str()), ("Running", said));
+    story.end("b", 143).end("s", 143);
+    assert_eq!(story.done(), ["start x#1"]);
+    assert_eq!((story.phase().as_str(), story.condition("AllContainersRestarting").as_str()), ("Running", "False"));
+    // What the runtime still has of before does not matter.
+    story.list();
+    story.go().end("x", 0);
+    assert_eq!(story.done(), ["start s#1", "start a#1", "start b#1"]);
+    for name in ["x", "s", "a", "b"] {
+        assert_eq!(story.container(name).restart_count, 1, "{name}");
+    }
+    let last = story.container("a").last_state.unwrap().terminated.unwrap();
+    assert_eq!(last.exit_code, 42);
+    // Any other end is one.
+    story.end("a", 1);
+    assert_eq!((story.done(), story.state("a").as_str()), (Vec::new(), "Terminated Error 1"));
+}
+
+#[test]
+fn what_never_begins_counts_as_a_run() {
+    let refused = || Some(Failure { reason: NEVER_BEGAN, message: "no such program".into() });
+    let mut story = Story::new(one("Never"));
+    story.refuses = refused();
+    story.go();
+    assert_eq!((story.phase().as_str(), story.state("a").as_str()), ("Failed", "Terminated StartError 128"));
+    assert!(story.events().contains(&"Failed: Error: no such program"));
+    let mut story = Story::new(one("Always"));
+    story.refuses = refused();
+    // The second time comes at once, the third after a while.
+    story.go();
+    assert_eq!((story.phase().as_str(), story.state("a").as_str()), ("Running", "Waiting CrashLoopBackOff"));
+    story.refuses = None;
+    story.wait(10);
+    let container = story.container("a");
+    assert_eq!((story.state("a").as_str(), container.restart_count), ("Running", 2));
+    story.list();
+    let last = story.container("a").last_state.unwrap().terminated.unwrap();
+    assert_eq!((last.reason.as_deref(), last.message.as_deref()), (Some("StartError"), Some("no such program")));
+}
+
+#[test]
 fn an_image_that_must_not_be_pulled() {
     let mut spec = one("Always");
     spec["containers"][0]["imagePullPolicy"] = "Never".into();

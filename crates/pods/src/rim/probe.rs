@@ -119,7 +119,10 @@ pub fn port_of(port: &IntOrString, container: &Container) -> Result<u16, String>
             named.or_else(|| name.parse().ok())
         }
     };
-    let number = number.ok_or_else(|| format!("couldn't find port: {port:?} in container {:?}", container.name))?;
+    let number = number.ok_or_else(|| match port {
+        IntOrString::String(name) => format!("couldn't find port {name:?} in container {:?}", container.name),
+        IntOrString::Int(number) => format!("invalid port number: {number}"),
+    })?;
     u16::try_from(number).ok().filter(|port| *port > 0).ok_or_else(|| format!("invalid port number: {number}"))
 }
 

@@ -15,7 +15,7 @@ use crate::{
     environment,
     referred::Ref,
     resources,
-    runtime::{ContainerId, ContainerSpec, Failure, Mount},
+    runtime::{ContainerId, ContainerSpec, Failure, Mount, User},
     spec, volumes,
 };
 
@@ -69,6 +69,7 @@ impl Start {
             log,
             tty: container.tty.unwrap_or_default(),
             stdin: container.stdin.unwrap_or_default(),
+            user: self.user(&container),
             env: variables,
         })
     }
@@ -90,6 +91,16 @@ impl Start {
         for (name, value) in &*self.environment {
             add(name, value.clone());
         }
+    }
+
+    /// What the container itself says comes before what its pod says.
+    fn user(&self, container: &Container) -> User {
+        let own = container.security_context.as_ref();
+        let whole = self.pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
+        let id = own.and_then(|own| own.run_as_user).or_else(|| whole.and_then(|whole| whole.run_as_user));
+        let is_not_root =
+            own.and_then(|own| own.run_as_non_root).or_else(|| whole.and_then(|whole| whole.run_as_non_root));
+        User { id, is_not_root: is_not_root.unwrap_or_default() }
     }
 
     fn message_file(&self, dir: &Path, container: &Container) -> std::io::Result<Mount> {
