@@ -146,7 +146,9 @@ impl Cell {
     pub fn attempts_before(&self) -> u32 {
         let Some(old) = &self.old else { return 0 };
         let state = old.state.as_ref();
-        let has_run = state.is_some_and(|state| state.running.is_some() || state.terminated.is_some());
+        // What waits for its next run and has an id of one has had it, though the runtime may never have known of it.
+        let has_run = old.container_id.is_some()
+            || state.is_some_and(|state| state.running.is_some() || state.terminated.is_some());
         u32::try_from(old.restart_count).unwrap_or_default() + u32::from(has_run)
     }
 

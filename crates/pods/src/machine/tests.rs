@@ -308,6 +308,20 @@ fn what_never_begins_counts_as_a_run() {
 }
 
 #[test]
+fn what_never_began_is_counted_by_the_next_agent() {
+    let mut known = (*super::story::pod(one("Always"))).clone();
+    known.status = serde_json::from_value(json!({"phase": "Running", "containerStatuses": [{
+        "name": "a", "image": "i", "imageID": "i", "ready": false, "restartCount": 1, "containerID": "process://u/a/1",
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": 128, "reason": "StartError", "containerID": "process://u/a/1"}},
+    }]}))
+    .unwrap();
+    let mut story = Story::of(Arc::new(known));
+    story.go();
+    assert_eq!((story.done(), story.container("a").restart_count), (vec!["start a#2".to_owned()], 2));
+}
+
+#[test]
 fn an_image_that_must_not_be_pulled() {
     let mut spec = one("Always");
     spec["containers"][0]["imagePullPolicy"] = "Never".into();
