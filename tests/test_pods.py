@@ -247,6 +247,34 @@ def test_what_cannot_be_had_is_said(here):
     here.tools.kubectl("delete", "pod", "claims", "remote", "foreign", "large", "elsewhere", "--timeout=20s")
 
 
+def test_what_cannot_be_started_has_failed(here):
+    wrong = {"name": "a", "image": IMAGE, "command": ["/no/such/program"]}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "wrong"},
+           "spec": {"backoffLimit": 0, "template": {"spec": {"restartPolicy": "Never", "containers": [wrong]}}}}
+    here.apply(pod("wrong", wrong, restartPolicy="Never"), pod("again", wrong), job,
+               pod("never", {"name": "a", "image": "redis:7", "imagePullPolicy": "Never"}))
+    ended = status(here.phase("wrong", "Failed"))["state"]["terminated"]
+    assert (ended["reason"], ended["exitCode"]) == ("StartError", 128) and "/no/such/program" in ended["message"]
+    found = status(here.wait("again", "tried again", lambda pod: status(pod)["restartCount"] > 0))
+    assert found["lastState"]["terminated"]["reason"] == "StartError", found
+    here.tools.kubectl("wait", "job/wrong", "--for=condition=Failed", "--timeout=30s")
+    waiting = here.wait("never", "refused", lambda pod: status(pod)["state"]["waiting"]["reason"] == "ErrImageNeverPull")
+    assert status(waiting)["state"]["waiting"]["message"] == 'Container image "redis:7" is not present with pull policy of Never'
+    here.tools.kubectl("delete", "job/wrong", "pod/wrong", "pod/again", "pod/never", "--timeout=20s")
+
+
+def test_one_end_is_a_new_beginning_for_all(here):
+    rule = [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}]
+    script = "test -e $SELVEDGE_ROOT/work/x && sleep 1000; touch $SELVEDGE_ROOT/work/x; exit 42"
+    work = {"volumeMounts": [{"name": "work", "mountPath": "/work"}]}
+    here.apply(pod("anew", shell(script, restartPolicy="Never", restartPolicyRules=rule, **work), shell("sleep 1000", "b"),
+                   init=[shell("echo first", "i")], restartPolicy="Never", volumes=[{"name": "work", "emptyDir": {}}]))
+    found = here.wait("anew", "there again", lambda pod: conditions(pod).get("Ready") == "True" and status(pod)["restartCount"] == 1)
+    assert [status(found, name)["restartCount"] for name in ("i", "a", "b")] == [1, 1, 1]
+    assert status(found)["lastState"]["terminated"]["exitCode"] == 42 and conditions(found)["AllContainersRestarting"] == "False"
+    here.tools.kubectl("delete", "pod", "anew", "--grace-period=1", "--wait=false")
+
+
 def test_probes_and_hooks(here):
     work = {"volumeMounts": [{"name": "work", "mountPath": "/work"}]}
     check = lambda file: {"exec": {"command": ["sh", "-c", f"test -e $SELVEDGE_ROOT/work/{file}"]}, "periodSeconds": 1}
@@ -257,7 +285,11 @@ def test_probes_and_hooks(here):
                                    readinessProbe=check("ready"), livenessProbe={**check("alive"), "failureThreshold": 1}, **work),
                    volumes=[{"name": "work", "hostPath": {"path": str(dir), "type": "DirectoryOrCreate"}}], terminationGracePeriodSeconds=1),
                pod("web", {"name": "a", "image": "selvedge.dev/sample/web", "ports": [{"name": "web", "containerPort": 8080}],
-                           "readinessProbe": {"httpGet": {"path": "/", "port": "web"}}, "livenessProbe": {"tcpSocket": {"port": 8080}}}))
+                           "readinessProbe": {"httpGet": {"path": "/", "port": "web"}}, "livenessProbe": {"tcpSocket": {"port": 8080}}}),
+               # A probe that cannot be asked at all says nothing of its container.
+               pod("unasked", shell("sleep 1000", env=[{"name": "ROOT", "value": "/"}],
+                                    readinessProbe={"exec": {"command": ["test", "-d", "$(ROOT)"]}, "periodSeconds": 1},
+                                    livenessProbe={"exec": {"command": ["no-such-program"]}, "periodSeconds": 1, "failureThreshold": 1})))
     found = here.wait("probed", "running", lambda pod: "running" in status(pod)["state"])
     assert (dir / "hooked").exists() and not status(found)["started"]
     (dir / "alive").touch()
@@ -273,6 +305,9 @@ def test_probes_and_hooks(here):
     here.wait("probed", "restarted", lambda pod: status(pod)["restartCount"] >= 1)
     assert (dir / "stopped").exists()
     here.ready("web")
+    assert status(here.ready("unasked"))["restartCount"] == 0
+    said = [message for reason, message in here.events("unasked") if reason == "Unhealthy"]
+    assert said and said[0].startswith("Liveness probe errored and resulted in unknown state: "), said
 
 
 def test_a_pod_has_its_grace_and_no_more(here):

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{Container, EnvVarSource, Pod};
 
 use crate::{
     downward::{self, Place},
+    env_file,
     expand::expand,
     referred::{Kind, Referred},
     spec,
@@ -25,11 +26,22 @@ pub struct ServicePorts {
 /// Services by name: those of the pod's namespace, and the API's own.
 pub type Services = BTreeMap<String, ServicePorts>;
 
+/// Texts of files by volume and path: those that variables are taken from and that could be read.
+pub type Files = BTreeMap<(String, String), String>;
+
+/// The files that a container takes variables from, by volume and path.
+pub fn files_of(container: &Container) -> impl Iterator<Item = (String, String)> {
+    let sources = container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref());
+    let files = sources.filter_map(|source| source.file_key_ref.as_ref());
+    files.map(|file| (file.volume_name.clone(), file.path.clone()))
+}
+
 /// All variables, or why they cannot be made.
 pub fn of(
     pod: &Pod,
     container: &Container,
     referred: &Referred,
+    files: &Files,
     services: &Services,
     place: &Place,
 ) -> Result<Vec<(String, String)>, String> {
@@ -50,7 +62,7 @@ pub fn of(
                 let known = |name: &str| values.get(name).or_else(|| from_services.get(name)).map(String::as_str);
                 Some(expand(value, known))
             }
-            (_, Some(from)) => of_source(from, pod, container, referred, place)?,
+            (_, Some(from)) => of_source(from, pod, container, referred, files, place)?,
             _ => Some(String::new()),
         };
         if let Some(value) = value {
@@ -107,6 +119,7 @@ fn of_source(
     pod: &Pod,
     container: &Container,
     referred: &Referred,
+    files: &Files,
     place: &Place,
 ) -> Result<Option<String>, String> {
     if let Some(selector) = &from.field_ref {
@@ -122,6 +135,20 @@ fn of_source(
             }
         }
         .map(Some);
+    }
+    if let Some(file) = &from.file_key_ref {
+        let text = files.get(&(file.volume_name.clone(), file.path.clone()));
+        let text = text.ok_or_else(|| {
+            format!("couldn't parse env file: {:?} of volume {:?} cannot be read", file.path, file.volume_name)
+        })?;
+        let found = env_file::value(text, &file.key)
+            .map_err(|why| format!("couldn't parse env file: {:?}: {why}", file.path))?;
+        return match found {
+            None if file.optional != Some(true) => {
+                Err(format!("environment variable key {:?} not found in file {:?}", file.key, file.path))
+            }
+            found => Ok(found),
+        };
     }
     let (kind, name, key, is_optional) = match (&from.config_map_key_ref, &from.secret_key_ref) {
         (Some(map), _) => (Kind::ConfigMap, &map.name, &map.key, map.optional),
@@ -206,7 +233,8 @@ mod tests {
         };
         let services = Services::from([("redis-primary".to_owned(), service)]);
         let place = Place { host: "1.2.3.4".parse().unwrap(), address: None, allocatable: BTreeMap::new() };
-        of(&pod, &pod.spec.as_ref().unwrap().containers[0], &referred, &services, &place)
+        let files = Files::from([(("work".to_owned(), "app.env".to_owned()), "COLOR='blue'\n".to_owned())]);
+        of(&pod, &pod.spec.as_ref().unwrap().containers[0], &referred, &files, &services, &place)
     }
 
     fn value(container: Value, name: &str) -> Option<String> {
@@ -217,6 +245,9 @@ mod tests {
     fn values_come_from_everywhere() {
         let env = |env: Value| json!({"name": "a", "env": env});
         let from = |from: Value| env(json!([{"name": "V", "valueFrom": from}]));
+        let file = |path: &str, key: &str, optional: bool| {
+            from(json!({"fileKeyRef": {"volumeName": "work", "path": path, "key": key, "optional": optional}}))
+        };
         for (container, expected) in [
             (env(json!([{"name": "V", "value": "x"}])), Ok(Some("x"))),
             (env(json!([{"name": "V"}])), Ok(Some(""))),
@@ -243,6 +274,13 @@ mod tests {
             (from(json!({"secretKeyRef": {"name": "secret", "key": "password"}})), Ok(Some("hunter"))),
             (from(json!({"secretKeyRef": {"name": "none", "key": "x", "optional": true}})), Ok(None)),
             (from(json!({"secretKeyRef": {"name": "none", "key": "x"}})), Err("secret \"none\" not found")),
+            (file("app.env", "COLOR", false), Ok(Some("blue"))),
+            (file("app.env", "SIZE", true), Ok(None)),
+            (file("app.env", "SIZE", false), Err("environment variable key \"SIZE\" not found in file \"app.env\"")),
+            (
+                file("none.env", "COLOR", true),
+                Err("couldn't parse env file: \"none.env\" of volume \"work\" cannot be read"),
+            ),
         ] {
             let found = made(container.clone());
             match expected {

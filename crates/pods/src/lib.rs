@@ -4,6 +4,7 @@
 
 mod admit;
 mod downward;
+mod env_file;
 mod environment;
 mod expand;
 mod handle;

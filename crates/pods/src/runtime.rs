@@ -48,6 +48,14 @@ pub struct ContainerSpec {
     pub tty: bool,
     /// Whether anything can be written to its stdin by attaching to it.
     pub stdin: bool,
+    pub user: User,
+}
+
+/// As whom a container asks to run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    pub id: Option<i64>,
+    pub is_not_root: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,7 +85,7 @@ pub struct Container {
     pub exit: Option<Exit>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     /// As a shell has it: 128 + signal for who was killed.
     pub code: i32,
@@ -87,13 +95,19 @@ pub struct Exit {
     pub out_of_memory: bool,
     /// What it wrote into its termination message file, if anything.
     pub message: String,
+    /// It was made, but never began: `message` says why.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub never_began: bool,
 }
+
+/// The reason of a start that failed because of the container itself, such as a command that is not there: it counts as a run.
+pub const NEVER_BEGAN: &str = "StartError";
 
 /// Why something was not done, in the words that a container's status uses for it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}: {message}")]
 pub struct Failure {
-    /// `ErrImagePull`, `InvalidImageName`, `CreateContainerError`, `RunContainerError`…
+    /// `ErrImagePull`, `InvalidImageName`, `CreateContainerError`, `RunContainerError`…, or [`NEVER_BEGAN`].
     pub reason: &'static str,
     /// For people: what is wrong and what to do.
     pub message: String,

@@ -2,7 +2,10 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, EphemeralContainer, Pod, PodSpec};
+
+/// What Linux takes.
+const LONGEST_HOSTNAME: usize = 63;
 
 /// What a container is to its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,20 +52,39 @@ fn as_container(ephemeral: &EphemeralContainer) -> Container {
     }
 }
 
-/// Whether a container that ended with this code is started again, as long as its pod goes on.
-pub fn is_restarted(spec: &PodSpec, container: &Container, role: Role, code: i32) -> bool {
-    let rules = container.restart_policy_rules.iter().flatten();
-    let is_ruled = rules.filter(|rule| rule.action == "Restart").any(|rule| {
+/// The action of a rule by which the whole pod begins anew.
+const ALL: &str = "RestartAllContainers";
+
+/// What the first rule that is meant for this exit code says to do.
+fn ruled(container: &Container, code: i32) -> Option<&str> {
+    let is_meant = |rule: &&ContainerRestartRule| {
         rule.exit_codes.as_ref().is_some_and(|codes| {
             let is_in = codes.values.iter().flatten().any(|value| *value == code);
             if codes.operator == "NotIn" { !is_in } else { is_in }
         })
-    });
+    };
+    container.restart_policy_rules.iter().flatten().find(is_meant).map(|rule| rule.action.as_str())
+}
+
+/// Whether all containers begin anew because this one ended with that code.
+pub fn begins_anew(container: &Container, code: i32) -> bool {
+    ruled(container, code) == Some(ALL)
+}
+
+/// Whether there is an end by which that would happen.
+pub fn can_begin_anew(spec: &PodSpec) -> bool {
+    let all = spec.init_containers.iter().flatten().chain(&spec.containers);
+    all.flat_map(|container| container.restart_policy_rules.iter().flatten()).any(|rule| rule.action == ALL)
+}
+
+/// Whether a container that ended with this code is started again, as long as its pod goes on.
+pub fn is_restarted(spec: &PodSpec, container: &Container, role: Role, code: i32) -> bool {
+    let is_ruled = matches!(ruled(container, code), Some("Restart" | ALL));
     let policy = container.restart_policy.as_deref().or(spec.restart_policy.as_deref()).unwrap_or("Always");
     match role {
         Role::Ephemeral => false,
         Role::Sidecar => true,
-        Role::Init => code != 0 && (is_ruled || policy != "Never"),
+        Role::Init => begins_anew(container, code) || code != 0 && (is_ruled || policy != "Never"),
         Role::Main => is_ruled || policy == "Always" || policy == "OnFailure" && code != 0,
     }
 }
@@ -84,6 +106,22 @@ pub fn namespace(pod: &Pod) -> &str {
 
 pub fn name(pod: &Pod) -> &str {
     pod.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// The name that a container finds in `HOSTNAME`: the node's own if the pod has no network of its own.
+pub fn hostname(pod: &Pod) -> String {
+    let Some(spec) = &pod.spec else { return String::new() };
+    if let Some(node) = spec.node_name.as_ref().filter(|_| is_on_host_network(pod)) {
+        return node.clone();
+    }
+    let own = [&spec.hostname_override, &spec.hostname].into_iter().flatten().find(|name| !name.is_empty());
+    let short: String = own.map_or(name(pod), String::as_str).chars().take(LONGEST_HOSTNAME).collect();
+    let short = short.trim_end_matches(['-', '.']).to_owned();
+    let domain = spec.subdomain.as_ref().filter(|_| spec.set_hostname_as_fqdn == Some(true));
+    match domain.filter(|_| spec.hostname_override.is_none()) {
+        Some(domain) => format!("{short}.{domain}.{}.svc.cluster.local", namespace(pod)),
+        None => short,
+    }
 }
 
 /// As a kubelet names a pod to people.
@@ -134,6 +172,36 @@ mod tests {
                 serde_json::from_value(json!({"restartPolicy": pod, "containers": [container]})).unwrap();
             assert_eq!(is_restarted(&spec, &spec.containers[0], role, code), expected, "{pod} {own} {role:?} {code}");
         }
+    }
+
+    #[test]
+    fn names_of_hosts() {
+        for (more, expected) in [
+            (json!({}), "web-0"),
+            (json!({"hostname": "db", "subdomain": "shop"}), "db"),
+            (
+                json!({"hostname": "db", "subdomain": "shop", "setHostnameAsFQDN": true}),
+                "db.shop.prod.svc.cluster.local",
+            ),
+            (json!({"hostnameOverride": "a.example", "hostname": "db"}), "a.example"),
+            (json!({"hostNetwork": true, "nodeName": "florin", "hostname": "db"}), "florin"),
+        ] {
+            let mut spec = json!({"containers": []});
+            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let pod: Pod =
+                serde_json::from_value(json!({"metadata": {"name": "web-0", "namespace": "prod"}, "spec": spec}))
+                    .unwrap();
+            assert_eq!(hostname(&pod), expected);
+        }
+        let pod = Pod {
+            metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+                name: Some(format!("{}-b", "a".repeat(62))),
+                ..Default::default()
+            },
+            spec: Some(PodSpec::default()),
+            status: None,
+        };
+        assert_eq!(hostname(&pod), "a".repeat(62));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use std::{error::Error, fs, time::Instant};
 
-use pods::runtime::{ContainerId, ContainerSpec, Limits, Runtime};
+use pods::runtime::{ContainerId, ContainerSpec, Limits, Runtime, User};
 use selvedge_processes::{Options, Processes, end_all};
 
 #[tokio::main]
@@ -29,6 +29,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             address: None,
             tty: false,
             stdin: false,
+            user: User::default(),
             id,
         };
         let begun = Instant::now();

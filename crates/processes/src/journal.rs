@@ -179,13 +179,7 @@ mod tests {
     }
 
     fn ended(id: &ContainerId) -> Entry {
-        let exit = Exit {
-            code: 3,
-            signal: None,
-            finished_at: "2026-01-01T00:00:01Z".into(),
-            out_of_memory: false,
-            message: String::new(),
-        };
+        let exit = Exit { code: 3, finished_at: "2026-01-01T00:00:01Z".into(), ..Exit::default() };
         Entry::Ended { id: id.clone(), exit }
     }
 

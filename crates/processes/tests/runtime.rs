@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pods::runtime::{Container, ContainerId, ContainerSpec, Exit, Limits, Mount, Runtime};
+use pods::runtime::{Container, ContainerId, ContainerSpec, Exit, Limits, Mount, NEVER_BEGAN, Runtime, User};
 use selvedge_processes::{self as processes, Options, Processes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -52,6 +52,7 @@ impl Bed {
             log: self.dir.path().join(format!("logs/{name}/0.log")),
             tty: false,
             stdin: false,
+            user: User::default(),
             id,
         }
     }
@@ -214,7 +215,7 @@ async fn what_cannot_be_started_says_why() {
     let mut spec = bed.spec("no", "true");
     spec.command = vec!["/no/such/program".into()];
     let failure = agent.start(spec.clone()).await.unwrap_err();
-    assert_eq!(failure.reason, "RunContainerError");
+    assert_eq!(failure.reason, NEVER_BEGAN);
     assert!(failure.message.contains("/no/such/program"), "{}", failure.message);
     assert_eq!(find(&agent, &spec.id).await, None);
     spec.image = "nginx".into();

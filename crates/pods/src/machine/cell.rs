@@ -1,6 +1,6 @@
 //! One container of a pod: its runs, what is being done about it, and why it waits.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, path::PathBuf, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
@@ -71,6 +71,8 @@ pub struct Cell {
     pub killing: Option<Killing>,
     /// It was started once, so what comes after it need not wait any more.
     pub was_started: bool,
+    /// Runs before this one are from before the pod began anew.
+    floor: u32,
 }
 
 impl Cell {
@@ -97,6 +99,7 @@ impl Cell {
             probes: [None; 3],
             killing: None,
             was_started: false,
+            floor: 0,
         }
     }
 
@@ -135,7 +138,7 @@ impl Cell {
     pub fn next_attempt(&self) -> u32 {
         match &self.current {
             Some(run) => run.id.attempt.saturating_add(1),
-            None => self.attempts_before(),
+            None => self.attempts_before().max(self.floor),
         }
     }
 
@@ -143,7 +146,9 @@ impl Cell {
     pub fn attempts_before(&self) -> u32 {
         let Some(old) = &self.old else { return 0 };
         let state = old.state.as_ref();
-        let has_run = state.is_some_and(|state| state.running.is_some() || state.terminated.is_some());
+        // What waits for its next run and has an id of one has had it, though the runtime may never have known of it.
+        let has_run = old.container_id.is_some()
+            || state.is_some_and(|state| state.running.is_some() || state.terminated.is_some());
         u32::try_from(old.restart_count).unwrap_or_default() + u32::from(has_run)
     }
 
@@ -175,6 +180,10 @@ impl Cell {
             }
             return;
         }
+        if runs.last().is_some_and(|run| run.id.attempt < self.floor) {
+            self.previous = runs.pop().filter(|run| run.exit.is_some()).or(self.previous.take());
+            return self.forget(runs);
+        }
         let Some(current) = runs.pop() else { return };
         let is_new = known != Some(current.id.attempt);
         let had_ended = !is_new && self.exit().is_some();
@@ -187,13 +196,11 @@ impl Cell {
             self.remember();
         }
         self.strays = runs.iter().filter(|run| run.exit.is_none()).map(|run| run.id.clone()).collect();
-        self.previous = runs.pop().filter(|run| run.exit.is_some());
-        for run in runs {
-            if run.exit.is_some() && run.id.attempt >= self.forgotten {
-                self.forgotten = run.id.attempt + 1;
-                self.forgettable.push(run.id);
-            }
-        }
+        // Of what never began the runtime knows nothing.
+        let own = self.previous.take().filter(|run| run.exit.as_ref().is_some_and(|exit| exit.never_began));
+        let listed = runs.pop().filter(|run| run.exit.is_some());
+        self.previous = [listed, own].into_iter().flatten().max_by_key(|run| run.id.attempt);
+        self.forget(runs);
         // What has ended does not come back; an answer from before the end may say so.
         if had_ended {
             return;
@@ -205,16 +212,29 @@ impl Cell {
         }
     }
 
+    fn forget(&mut self, runs: Vec<runtime::Container>) {
+        for run in runs {
+            if run.exit.is_some() && run.id.attempt >= self.forgotten {
+                self.forgotten = run.id.attempt + 1;
+                self.forgettable.push(run.id);
+            }
+        }
+    }
+
+    /// As if it had never run, but for how often it did.
+    pub fn begin_anew(&mut self) {
+        self.floor = self.next_attempt();
+        self.previous = self.current.take().or(self.previous.take());
+        self.waiting = None;
+        self.restarts.reset();
+        self.was_started = false;
+    }
+
     /// The runtime does not know of the run any more: how it ended, nobody knows.
     fn lose(&mut self, now: Now) {
         if let Some(run) = &mut self.current {
-            run.exit = Some(Exit {
-                code: 137,
-                signal: None,
-                finished_at: now.wall.to_string(),
-                out_of_memory: false,
-                message: LOST.to_owned(),
-            });
+            let (finished_at, message) = (now.wall.to_string(), LOST.to_owned());
+            run.exit = Some(Exit { code: 137, finished_at, message, ..Exit::default() });
         }
         self.end(now.mono);
     }
@@ -237,6 +257,18 @@ impl Cell {
         self.is_counted = false;
         self.waiting = None;
         self.killing = None;
+    }
+
+    /// What was to be its next run is one that ended before it began.
+    pub fn never_began(&mut self, uid: &str, pod: &Pod, message: String, now: Now) {
+        let time = now.wall.to_string();
+        let finished_at = time.clone();
+        let exit = Exit { code: NOT_STARTED, finished_at, message, never_began: true, ..Exit::default() };
+        let id = ContainerId { pod: uid.to_owned(), name: self.name.clone(), attempt: self.next_attempt() };
+        let image = self.spec(pod).and_then(|container| container.image.clone()).unwrap_or_default();
+        let run = runtime::Container { id, image, log: PathBuf::new(), started_at: time, exit: Some(exit) };
+        self.begin(pod, run, now);
+        self.end(now.mono);
     }
 
     /// A run has ended.
@@ -266,6 +298,9 @@ impl Cell {
         }
     }
 }
+
+/// As runtimes of containers have it for what could not be started.
+const NOT_STARTED: i32 = 128;
 
 /// As a kubelet says it of a container that is not there any more.
 pub const LOST: &str = "The container could not be located when the pod was terminated";

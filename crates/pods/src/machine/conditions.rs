@@ -9,7 +9,8 @@ use super::{Machine, Now};
 use crate::spec::{self, Role};
 
 /// Those that the runner says. All others are somebody else's, and are left as they are.
-pub const OWN: [&str; 5] = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
+pub const OWN: [&str; 6] =
+    ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled", "AllContainersRestarting"];
 
 struct Said {
     is: bool,
@@ -20,6 +21,10 @@ struct Said {
 impl Said {
     fn yes() -> Self {
         Self { is: true, reason: None, message: None }
+    }
+
+    fn no_more() -> Self {
+        Self { is: false, reason: None, message: None }
     }
 
     fn because(is: bool, reason: &'static str) -> Self {
@@ -47,14 +52,15 @@ impl Machine {
         let containers_ready = containers_ready(pod, phase, statuses);
         let ready = ready(pod, &containers_ready, &foreign);
         let said = [
-            if is_ready_to_start { Said::yes() } else { Said { is: false, reason: None, message: None } },
-            initialized(pod, phase, statuses),
-            ready,
-            containers_ready,
-            Said::yes(),
+            Some(if is_ready_to_start { Said::yes() } else { Said::no_more() }),
+            Some(initialized(pod, phase, statuses)),
+            Some(ready),
+            Some(containers_ready),
+            Some(Said::yes()),
+            self.begins_anew().map(|is| anew(is, phase)),
         ];
         let mut conditions = foreign;
-        for (name, said) in OWN.into_iter().zip(said) {
+        for (name, said) in OWN.into_iter().zip(said).filter_map(|(name, said)| Some((name, said?))) {
             let status = if said.is { "True" } else { "False" };
             let before = self.conditions.iter().find(|condition| condition.type_ == name);
             let since =
@@ -132,6 +138,20 @@ fn containers_ready(pod: &PodSpec, phase: &str, statuses: &[&ContainerStatus]) -
     let messages: Vec<String> =
         [listed("unknown", &unknown), listed("unready", &unready)].into_iter().flatten().collect();
     if messages.is_empty() { Said::yes() } else { Said::no("ContainersNotReady", messages.join(", ")) }
+}
+
+/// Whether all containers are about to begin anew.
+fn anew(is: bool, phase: &str) -> Said {
+    match phase {
+        "Succeeded" => Said::because(false, "PodCompleted"),
+        "Failed" => Said::because(false, "PodFailed"),
+        _ if is => Said {
+            is,
+            reason: Some("RestartAllContainersStarted"),
+            message: Some("container exited with restart policy rule".to_owned()),
+        },
+        _ => Said::no_more(),
+    }
 }
 
 fn ready(pod: &PodSpec, containers: &Said, foreign: &[PodCondition]) -> Said {

@@ -2,6 +2,7 @@
 //!
 //! Every action is said once, and answered by a fact. A machine does nothing before it has heard what the runtime has of its pod.
 
+mod anew;
 mod backoff;
 mod cell;
 mod conditions;
@@ -28,9 +29,13 @@ use self::{
     killing::Killing,
     probing::Heard,
 };
-pub use self::{conditions::OWN as OWN_CONDITIONS, probing::ProbeKind, status::whole_seconds};
+pub use self::{
+    conditions::OWN as OWN_CONDITIONS,
+    probing::{Miss, ProbeKind},
+    status::whole_seconds,
+};
 use crate::{
-    runtime::{self, ContainerId, Failure},
+    runtime::{self, ContainerId, Failure, NEVER_BEGAN},
     spec::{self, Role},
 };
 
@@ -89,7 +94,7 @@ pub enum Fact {
     Probed {
         id: ContainerId,
         probe: ProbeKind,
-        result: Result<(), String>,
+        result: Result<(), Miss>,
     },
     /// The node does not take it.
     Rejected {
@@ -336,15 +341,23 @@ impl Machine {
     fn image_is(&mut self, container: &str, result: Result<(), Failure>, now: Now) {
         let pod = self.pod.clone();
         let Some(cell) = self.cell(container).filter(|cell| cell.stage == Stage::Pulling) else { return };
-        let image = cell.spec(&pod).and_then(|spec| spec.image.clone()).unwrap_or_default();
+        let spec = cell.spec(&pod);
+        let image = spec.as_ref().and_then(|spec| spec.image.clone()).unwrap_or_default();
+        let is_never = spec.is_some_and(|spec| spec.image_pull_policy.as_deref() == Some("Never"));
         let failure = match result {
             Ok(()) => {
                 cell.stage = Stage::Pulled;
                 cell.pulls.reset();
                 cell.pull_wait_at = None;
-                let message = format!("Container image {image:?} already present on machine");
+                let message =
+                    format!("Container image {image:?} already present on machine and can be accessed by the pod");
                 return self.note(false, Some(container), "Pulled", message);
             }
+            // Who does not want it to be pulled is not told why it could not be.
+            Err(failure) if is_never && failure.reason == "ErrImagePull" => Failure {
+                reason: "ErrImageNeverPull",
+                message: format!("Container image {image:?} is not present with pull policy of Never"),
+            },
             Err(failure) => failure,
         };
         cell.stage = Stage::Idle;
@@ -352,11 +365,12 @@ impl Machine {
         cell.not_before = cell.pulls.until(now.mono);
         cell.pull_wait_at = Some(now.mono + plan::PULL_WAIT_SHOWN).filter(|_| failure.reason == "ErrImagePull");
         cell.waiting = Some(Waiting { reason: failure.reason.to_owned(), message: failure.message.clone() });
-        let message = match failure.reason {
-            "ErrImagePull" => format!("Failed to pull image {image:?}: {}", failure.message),
-            _ => format!("Failed to apply default image tag {image:?}: {}", failure.message),
+        let (reason, message) = match failure.reason {
+            "ErrImagePull" => ("Failed", format!("Failed to pull image {image:?}: {}", failure.message)),
+            "ErrImageNeverPull" => ("ErrImageNeverPull", failure.message),
+            _ => ("Failed", format!("Failed to apply default image tag {image:?}: {}", failure.message)),
         };
-        self.note(true, Some(container), "Failed", message);
+        self.note(true, Some(container), reason, message);
         self.note(true, Some(container), "Failed", format!("Error: {}", failure.reason));
     }
 
@@ -377,8 +391,15 @@ impl Machine {
                     (true, false) => Stage::Up,
                 };
                 cell.waiting = None;
-                self.note(false, Some(container), "Created", format!("Created container: {container}"));
-                self.note(false, Some(container), "Started", format!("Started container {container}"));
+                self.note(false, Some(container), "Created", "Container created");
+                self.note(false, Some(container), "Started", "Container started");
+            }
+            Err(failure) if failure.reason == NEVER_BEGAN => {
+                cell.stage = Stage::Idle;
+                cell.never_began(spec::uid(&pod), &pod, failure.message.clone(), now);
+                let said = format!("Error: {}", failure.message);
+                cell.waiting = Some(Waiting { reason: "RunContainerError".to_owned(), message: failure.message });
+                self.note(true, Some(container), "Failed", said);
             }
             Err(failure) => {
                 cell.stage = Stage::Idle;
@@ -396,7 +417,7 @@ impl Machine {
     }
 
     fn has_hooked(&mut self, id: &ContainerId, hook: Hook, result: Result<(), String>, now: Now) {
-        let grace = spec::grace(&self.pod);
+        let (pod, grace) = (self.pod.clone(), spec::grace(&self.pod));
         let Some(cell) = self.cell_of(id) else { return };
         match (hook, &result) {
             (Hook::PreStop, _) => {
@@ -408,30 +429,41 @@ impl Machine {
             (Hook::PostStart, Err(message)) if cell.stage == Stage::Hooking => {
                 cell.stage = Stage::Up;
                 cell.waiting = Some(Waiting { reason: "PostStartHookError".into(), message: message.clone() });
-                cell.killing.get_or_insert_with(|| Killing::new(now.mono, grace, false));
+                let has_hook = hook_of(cell, &pod, Hook::PreStop);
+                cell.killing.get_or_insert_with(|| Killing::new(now.mono, grace, has_hook));
                 self.note(false, Some(&id.name), "Killing", "FailedPostStartHook");
             }
             (Hook::PostStart, _) => return,
         }
         if let Err(message) = result {
-            let reason = if hook == Hook::PreStop { "FailedPreStopHook" } else { "FailedPostStartHook" };
-            self.note(true, Some(&id.name), reason, message);
+            let (reason, what) = match hook {
+                Hook::PreStop => ("FailedPreStopHook", "PreStopHook failed"),
+                Hook::PostStart => ("FailedPostStartHook", "PostStartHook failed"),
+            };
+            self.note(true, Some(&id.name), reason, format!("{what}: {message}"));
         }
     }
 
-    fn has_probed(&mut self, id: &ContainerId, kind: ProbeKind, result: Result<(), String>, now: Now) {
+    fn has_probed(&mut self, id: &ContainerId, kind: ProbeKind, result: Result<(), Miss>, now: Now) {
         let pod = self.pod.clone();
         let is_stopping = self.stop.is_some();
         let Some(cell) = self.cell_of(id) else { return };
         let spec = cell.spec(&pod);
         let Some(probe) = spec.as_deref().and_then(|container| kind.of(container)) else { return };
         let Some(probing) = &mut cell.probes[kind as usize] else { return };
-        let heard = probing.hear(probe, kind, result.is_ok(), now.mono);
+        let said = match result {
+            Err(Miss::Errored(why)) => {
+                probing.pass(probe, now.mono);
+                let message = format!("{} probe errored and resulted in unknown state: {why}", kind.name());
+                return self.note(true, Some(&id.name), "Unhealthy", message);
+            }
+            Err(Miss::Failed(why)) => Some(why),
+            Ok(()) => None,
+        };
+        let heard = probing.hear(probe, kind, said.is_none(), now.mono);
         let has_failed = probing.known == Some(false);
-        if let Err(message) = &result
-            && heard == Heard::Counted
-        {
-            self.note(true, Some(&id.name), "Unhealthy", format!("{} probe failed: {message}", kind.name()));
+        if let Some(why) = said.filter(|_| heard == Heard::Counted) {
+            self.note(true, Some(&id.name), "Unhealthy", format!("{} probe failed: {why}", kind.name()));
         }
         if kind == ProbeKind::Readiness || !has_failed || is_stopping {
             return;

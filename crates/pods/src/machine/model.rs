@@ -183,7 +183,7 @@ fn tell(spec: Value, happens: Vec<Happens>) {
                     let result = if ok { Ok(()) } else { Err("no".to_owned()) };
                     let fact = match action {
                         Action::Hook { id, hook, .. } => Fact::Hooked { id, hook, result },
-                        Action::Probe { id, probe } => Fact::Probed { id, probe, result },
+                        Action::Probe { id, probe } => Fact::Probed { id, probe, result: result.map_err(Miss::Failed) },
                         _ => continue,
                     };
                     story.machine.hear(fact, story.now);

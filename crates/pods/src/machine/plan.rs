@@ -34,7 +34,7 @@ impl Machine {
         }
         if self.stop.is_some() {
             self.plan_stop(now);
-        } else {
+        } else if !self.plan_anew(now) {
             self.plan_run(now, &mut actions);
         }
         self.plan_hooks(&mut actions);

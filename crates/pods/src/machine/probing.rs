@@ -32,6 +32,15 @@ impl ProbeKind {
     }
 }
 
+/// Why a probe did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Miss {
+    /// What was asked says no, or says nothing.
+    Failed(String),
+    /// It could not be asked at all, which tells nothing of the container.
+    Errored(String),
+}
+
 /// A program needs a moment to listen, and a whole period is a long time to notice that it does: so often is asked again soon,
 /// without counting it as a failure.
 const EAGER: u32 = 6;
@@ -71,10 +80,16 @@ impl Probing {
         self.asked = Some(now);
     }
 
-    pub fn hear(&mut self, probe: &Probe, kind: ProbeKind, ok: bool, now: Duration) -> Heard {
+    /// It was asked in vain: again in its time, and nothing is known that was not before.
+    pub fn pass(&mut self, probe: &Probe, now: Duration) -> Duration {
         let asked = self.asked.take().unwrap_or(now);
         let period = seconds(probe.period_seconds, 10).max(Duration::from_secs(1));
         self.next = (asked + period).max(now);
+        period
+    }
+
+    pub fn hear(&mut self, probe: &Probe, kind: ProbeKind, ok: bool, now: Duration) -> Heard {
+        let period = self.pass(probe, now);
         let soon = EAGER_FIRST * 2_u32.pow(self.eager.min(EAGER));
         let may_be_early = kind != ProbeKind::Liveness && probe.exec.is_none() && self.known.is_none();
         if !ok && may_be_early && self.eager < EAGER && soon < period {

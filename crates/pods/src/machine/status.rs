@@ -32,7 +32,7 @@ impl Machine {
             let statuses: Vec<ContainerStatus> = cells.filter_map(|cell| self.container_status(cell)).collect();
             (!statuses.is_empty()).then_some(statuses)
         };
-        let init = list(&[Role::Init, Role::Sidecar]);
+        let mut init = list(&[Role::Init, Role::Sidecar]);
         let ephemeral = list(&[Role::Ephemeral]);
         let mut main = list(&[Role::Main]);
         if let Some(main) = &mut main {
@@ -43,6 +43,10 @@ impl Machine {
             || self.stop.is_none() && self.cells.iter().any(Cell::is_running);
         let is_ready_to_start = is_ready_to_start && !self.is_finished() && !spec::is_terminal(&phase);
         let conditions = self.next_conditions(&phase, &all, is_ready_to_start, now);
+        drop(all);
+        if self.is_finished() && spec::is_terminal(&phase) {
+            close(init.as_deref_mut().unwrap_or_default(), main.as_deref_mut().unwrap_or_default());
+        }
         self.phase.clone_from(&phase);
         let addresses = self.addresses();
         let spec = self.pod.spec.as_ref();
@@ -127,7 +131,6 @@ impl Machine {
     fn of_run(&self, cell: &Cell, run: &runtime::Container, spec: &Container) -> ContainerStatus {
         // A container whose hook after the start has not ended counts as being made.
         let state = if cell.is_hooking() && run.exit.is_none() { self.not_yet(cell) } else { self.state_of(run) };
-        let is_running = state.running.is_some();
         let requests = spec.resources.as_ref().and_then(|resources| resources.requests.clone());
         ContainerStatus {
             name: cell.name.clone(),
@@ -140,12 +143,9 @@ impl Machine {
                 Some(previous) => self.state_of(previous),
                 None => self.last_in_api(cell),
             }),
-            allocated_resources: requests.filter(|_| is_running),
-            resources: is_running.then(|| {
-                let resources = spec.resources.clone().unwrap_or_default();
-                ResourceRequirements { claims: None, ..resources }
-            }),
-            volume_mounts: is_running.then(|| mounts(spec)).flatten(),
+            allocated_resources: requests,
+            resources: Some(ResourceRequirements { claims: None, ..spec.resources.clone().unwrap_or_default() }),
+            volume_mounts: mounts(spec),
             ..ContainerStatus::default()
         }
     }
@@ -157,8 +157,15 @@ impl Machine {
             image: spec.image.clone().unwrap_or_default(),
             state: Some(self.not_yet(cell)),
             last_state: Some(ContainerState::default()),
+            volume_mounts: mounts(spec),
             ..ContainerStatus::default()
         };
+        if let Some(previous) = &cell.previous {
+            // It begins anew with the whole pod.
+            status.restart_count = i32::try_from(cell.next_attempt()).unwrap_or(i32::MAX);
+            status.last_state = Some(self.state_of(previous));
+            return status;
+        }
         let Some(old) = &cell.old else { return status };
         let old_state = old.state.clone().unwrap_or_default();
         if old_state.terminated.is_some() {
@@ -220,6 +227,7 @@ impl Machine {
         let reason = match exit.code {
             _ if exit.out_of_memory => "OOMKilled",
             _ if exit.message == LOST => "ContainerStatusUnknown",
+            _ if exit.never_began => "StartError",
             0 => "Completed",
             _ => "Error",
         };
@@ -233,6 +241,32 @@ impl Machine {
             started_at,
         };
         ContainerState { terminated: Some(terminated), ..ContainerState::default() }
+    }
+}
+
+/// Of a pod that is over nothing waits any more: what should have run by then and of which no end is known is said to have ended.
+fn close(init: &mut [ContainerStatus], main: &mut [ContainerStatus]) {
+    let state = |status: &ContainerStatus| status.state.clone().unwrap_or_default();
+    let has_ended = |status: &ContainerStatus| state(status).terminated.is_some();
+    let has_run = |status: &ContainerStatus| {
+        let last = status.last_state.as_ref().is_some_and(|last| last.terminated.is_some());
+        last || state(status).waiting.is_none()
+    };
+    let is_past = |status: &ContainerStatus| {
+        let ended = state(status).terminated;
+        status.started == Some(true) || ended.is_some_and(|ended| ended.exit_code == 0)
+    };
+    let is_initialized = main.iter().any(has_run) || init.last().is_none_or(is_past);
+    let begun = init.iter().rposition(has_run).map_or(0, |last| last + 1);
+    let main = main.iter_mut().filter(|_| is_initialized);
+    for status in init[..begun].iter_mut().chain(main).filter(|status| !has_ended(status)) {
+        let terminated = ContainerStateTerminated {
+            reason: Some("ContainerStatusUnknown".into()),
+            message: Some(LOST.into()),
+            exit_code: 137,
+            ..ContainerStateTerminated::default()
+        };
+        status.state = Some(ContainerState { terminated: Some(terminated), ..ContainerState::default() });
     }
 }
 

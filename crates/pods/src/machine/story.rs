@@ -136,7 +136,7 @@ impl Story {
         let finished_at = self.now.wall.to_string();
         let running = self.containers.values_mut().find(|known| known.id.name == name && known.exit.is_none());
         running.unwrap_or_else(|| panic!("{name} does not run")).exit =
-            Some(Exit { code, signal: None, finished_at, out_of_memory: false, message: String::new() });
+            Some(Exit { code, finished_at, ..Exit::default() });
         self.list();
         self.go()
     }
@@ -170,12 +170,16 @@ impl Story {
     /// Answers all hooks and probes of a container.
     pub fn answer(&mut self, name: &str, result: Result<(), &str>) -> &mut Self {
         for action in std::mem::take(&mut self.open) {
-            let result = result.map_err(str::to_owned);
             match action {
                 Action::Hook { id, hook, .. } if id.name == name => {
+                    let result = result.map_err(str::to_owned);
                     self.machine.hear(Fact::Hooked { id, hook, result }, self.now);
                 }
                 Action::Probe { id, probe } if id.name == name => {
+                    let result = result.map_err(|why| match why.strip_prefix("cannot ask: ") {
+                        Some(why) => Miss::Errored(why.to_owned()),
+                        None => Miss::Failed(why.to_owned()),
+                    });
                     self.machine.hear(Fact::Probed { id, probe, result }, self.now);
                 }
                 other => self.open.push(other),

@@ -19,9 +19,9 @@ fn a_pod_comes_up_and_is_ready() {
     assert_eq!(
         story.events(),
         [
-            "Pulled: Container image \"i\" already present on machine",
-            "Created: Created container: a",
-            "Started: Started container a"
+            "Pulled: Container image \"i\" already present on machine and can be accessed by the pod",
+            "Created: Container created",
+            "Started: Container started"
         ]
     );
     assert_eq!((story.phase().as_str(), story.state("a").as_str()), ("Running", "Running"));
@@ -251,6 +251,92 @@ fn images_that_are_not_there() {
 }
 
 #[test]
+fn one_end_may_be_a_new_beginning_for_all() {
+    let rule = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}]);
+    let mut story = Story::new(json!({
+        "restartPolicy": "Never",
+        "initContainers": [{"name": "x", "image": "i"}, {"name": "s", "image": "i", "restartPolicy": "Always"}],
+        "containers": [
+            {"name": "a", "image": "i", "restartPolicy": "Never", "restartPolicyRules": rule},
+            {"name": "b", "image": "i"},
+        ],
+    }));
+    story.go().end("x", 0);
+    assert_eq!(story.done(), ["start x#0", "start s#0", "start a#0", "start b#0"]);
+    assert_eq!(story.condition("AllContainersRestarting"), "False");
+    story.end("a", 42);
+    assert_eq!(story.done(), ["signal 15 s", "signal 15 b"]);
+    let said = "True RestartAllContainersStarted: container exited with restart policy rule";
+    assert_eq!((story.phase().as_str(), story.condition("AllContainersRestarting").as_str()), ("Running", said));
+    story.end("b", 143).end("s", 143);
+    assert_eq!(story.done(), ["start x#1"]);
+    assert_eq!((story.phase().as_str(), story.condition("AllContainersRestarting").as_str()), ("Running", "False"));
+    // What the runtime still has of before does not matter.
+    story.list();
+    story.go().end("x", 0);
+    assert_eq!(story.done(), ["start s#1", "start a#1", "start b#1"]);
+    for name in ["x", "s", "a", "b"] {
+        assert_eq!(story.container(name).restart_count, 1, "{name}");
+    }
+    let last = story.container("a").last_state.unwrap().terminated.unwrap();
+    assert_eq!(last.exit_code, 42);
+    // Any other end is one.
+    story.end("a", 1);
+    assert_eq!((story.done(), story.state("a").as_str()), (Vec::new(), "Terminated Error 1"));
+}
+
+#[test]
+fn what_never_begins_counts_as_a_run() {
+    let refused = || Some(Failure { reason: NEVER_BEGAN, message: "no such program".into() });
+    let mut story = Story::new(one("Never"));
+    story.refuses = refused();
+    story.go();
+    assert_eq!((story.phase().as_str(), story.state("a").as_str()), ("Failed", "Terminated StartError 128"));
+    assert!(story.events().contains(&"Failed: Error: no such program"));
+    let mut story = Story::new(one("Always"));
+    story.refuses = refused();
+    // The second time comes at once, the third after a while.
+    story.go();
+    assert_eq!((story.phase().as_str(), story.state("a").as_str()), ("Running", "Waiting CrashLoopBackOff"));
+    story.refuses = None;
+    story.wait(10);
+    let container = story.container("a");
+    assert_eq!((story.state("a").as_str(), container.restart_count), ("Running", 2));
+    story.list();
+    let last = story.container("a").last_state.unwrap().terminated.unwrap();
+    assert_eq!((last.reason.as_deref(), last.message.as_deref()), (Some("StartError"), Some("no such program")));
+}
+
+#[test]
+fn what_never_began_is_counted_by_the_next_agent() {
+    let mut known = (*super::story::pod(one("Always"))).clone();
+    known.status = serde_json::from_value(json!({"phase": "Running", "containerStatuses": [{
+        "name": "a", "image": "i", "imageID": "i", "ready": false, "restartCount": 1, "containerID": "process://u/a/1",
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": 128, "reason": "StartError", "containerID": "process://u/a/1"}},
+    }]}))
+    .unwrap();
+    let mut story = Story::of(Arc::new(known));
+    story.go();
+    assert_eq!((story.done(), story.container("a").restart_count), (vec!["start a#2".to_owned()], 2));
+}
+
+#[test]
+fn an_image_that_must_not_be_pulled() {
+    let mut spec = one("Always");
+    spec["containers"][0]["imagePullPolicy"] = "Never".into();
+    let mut story = Story::new(spec);
+    story.missing.push("i");
+    story.go();
+    let said = "Container image \"i\" is not present with pull policy of Never";
+    let waiting = story.container("a").state.unwrap().waiting.unwrap();
+    assert_eq!((waiting.reason.as_deref(), waiting.message.as_deref()), (Some("ErrImageNeverPull"), Some(said)));
+    assert_eq!(story.events(), [&format!("ErrImageNeverPull: {said}"), "Failed: Error: ErrImageNeverPull"]);
+    story.wait(5);
+    assert_eq!(story.state("a"), "Waiting ErrImageNeverPull");
+}
+
+#[test]
 fn probes_decide_who_is_started_and_ready() {
     let probe = |more: Value| {
         let mut probe = json!({"exec": {"command": ["x"]}, "periodSeconds": 5, "failureThreshold": 2});
@@ -296,7 +382,7 @@ fn hooks_hold_up_what_comes_after() {
     story.delete(10);
     assert_eq!(story.done(), ["PreStop a", "signal 15 b"]);
     story.end("b", 0).answer("a", Err("exit 1"));
-    assert!(story.events().contains(&"FailedPreStopHook: exit 1"));
+    assert!(story.events().contains(&"FailedPreStopHook: PreStopHook failed: exit 1"));
     assert_eq!(story.done(), ["signal 15 a"]);
     story.end("a", 0);
     assert_eq!(story.done(), ["delete"]);
@@ -311,6 +397,31 @@ fn a_hook_that_fails_after_the_start_ends_the_run() {
     assert_eq!(story.done(), ["start a#0", "PostStart a", "signal 15 a"]);
     story.end("a", 143);
     assert_eq!(story.done(), ["start a#1", "PostStart a"]);
+    // Its hook before the end runs all the same.
+    let mut story = Story::new(json!({"restartPolicy": "Always", "containers": [
+        {"name": "a", "image": "i", "lifecycle": {"postStart": {"exec": {"command": ["x"]}}, "preStop": {"exec": {"command": ["y"]}}}},
+    ]}));
+    story.go().answer("a", Err("exit 1"));
+    assert_eq!(story.done(), ["start a#0", "PostStart a", "PreStop a"]);
+    story.answer("a", Ok(()));
+    assert_eq!(story.done(), ["signal 15 a"]);
+}
+
+#[test]
+fn a_probe_that_cannot_be_asked_tells_nothing() {
+    let mut story = Story::new(json!({"restartPolicy": "Always", "containers": [
+        {"name": "a", "image": "i", "livenessProbe": {"exec": {"command": ["x"]}, "periodSeconds": 1, "failureThreshold": 1}},
+    ]}));
+    story.go();
+    for _ in 0..3 {
+        story.answer("a", Err("cannot ask: no such program"));
+        let said = "Unhealthy: Liveness probe errored and resulted in unknown state: no such program";
+        assert!(story.events().contains(&said));
+        story.wait(1);
+    }
+    assert!(!story.done().contains(&"signal 15 a".to_owned()));
+    story.answer("a", Err("exit 1"));
+    assert_eq!(story.done(), ["signal 15 a"]);
 }
 
 #[test]
@@ -330,6 +441,41 @@ fn a_pod_has_its_time() {
     let status = story.status();
     assert_eq!((status.phase.as_deref(), status.reason.as_deref()), (Some("Failed"), Some("DeadlineExceeded")));
     assert_eq!(story.done(), Vec::<String>::new());
+}
+
+#[test]
+fn of_a_pod_that_is_over_nothing_waits() {
+    let mut spec = one("Always");
+    spec["activeDeadlineSeconds"] = 60.into();
+    let mut story = Story::new(spec.clone());
+    story.missing.push("i");
+    story.go().wait(60);
+    assert_eq!(
+        (story.phase().as_str(), story.state("a").as_str()),
+        ("Failed", "Terminated ContainerStatusUnknown 137")
+    );
+    // What comes after an init container that never ended was never to run.
+    spec["initContainers"] = json!([{"name": "x", "image": "j"}, {"name": "y", "image": "i"}]);
+    let mut story = Story::new(spec);
+    story.missing.push("i");
+    story.go().end("x", 0).wait(60);
+    let states = ["x", "y", "a"].map(|name| story.state(name));
+    assert_eq!(states, ["Terminated Completed 0", "Waiting ImagePullBackOff", "Waiting PodInitializing"]);
+}
+
+#[test]
+fn what_is_mounted_and_granted_is_said_whatever_became_of_it() {
+    let mut story = Story::new(json!({"restartPolicy": "Never", "containers": [{
+        "name": "a", "image": "i", "resources": {"requests": {"cpu": "10m"}},
+        "volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": true}],
+    }], "volumes": [{"name": "v", "emptyDir": {}}]}));
+    let mounted = |story: &mut Story| story.container("a").volume_mounts.unwrap()[0].recursive_read_only.clone();
+    assert_eq!(mounted(&mut story).as_deref(), Some("Disabled"));
+    story.go().end("a", 0);
+    assert_eq!(mounted(&mut story).as_deref(), Some("Disabled"));
+    let container = story.container("a");
+    assert_eq!(container.allocated_resources.unwrap()["cpu"].0, "10m");
+    assert!(container.resources.unwrap().requests.is_some());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::{
     Request, StatusCode, Uri,
     body::Bytes,
-    header::{HOST, HeaderName, HeaderValue, LOCATION, USER_AGENT},
+    header::{ACCEPT, HOST, HeaderName, HeaderValue, LOCATION, USER_AGENT},
 };
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction};
@@ -97,7 +97,7 @@ async fn one(
     let mut request =
         Request::builder().uri(path).body(Empty::<Bytes>::new()).map_err(|error| failed(error.to_string()))?;
     let headers = request.headers_mut();
-    let fixed = [(USER_AGENT, agent.to_owned()), (HOST, format!("{host}:{port}"))];
+    let fixed = [(USER_AGENT, agent.to_owned()), (HOST, format!("{host}:{port}")), (ACCEPT, "*/*".to_owned())];
     let own = action.http_headers.iter().flatten();
     let own = own.filter_map(|header| Some((HeaderName::try_from(&header.name).ok()?, header.value.clone())));
     for (name, value) in fixed.into_iter().chain(own) {

@@ -83,8 +83,7 @@ mod tests {
             let path = file(dir.path(), &id);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, message.unwrap_or_default()).unwrap();
-            let exit =
-                Exit { code, signal: None, finished_at: String::new(), out_of_memory: false, message: String::new() };
+            let exit = Exit { code, ..Exit::default() };
             let mut container =
                 Container { id, image: String::new(), log: log.clone(), started_at: String::new(), exit: Some(exit) };
             fill(dir.path(), &pod, &mut container);

@@ -97,13 +97,7 @@ mod tests {
             image: String::new(),
             log: PathBuf::new(),
             started_at: String::new(),
-            exit: has_ended.then(|| Exit {
-                code: 0,
-                signal: None,
-                finished_at: String::new(),
-                out_of_memory: false,
-                message: String::new(),
-            }),
+            exit: has_ended.then(Exit::default),
         };
         let known = BTreeSet::from(["mine".to_owned()]);
         let mut orphans = Orphans::default();

@@ -22,7 +22,7 @@ use tokio_rustls::{
     rustls::{ServerConfig, crypto::aws_lc_rs, pki_types::PrivatePkcs8KeyDer},
 };
 
-use super::over_network;
+use super::{Miss, over_network};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -30,7 +30,10 @@ async fn asked(probe: Value) -> Result<(), String> {
     let probe: Probe = serde_json::from_value(probe).unwrap();
     let container: Container = serde_json::from_value(json!({"name": "a"})).unwrap();
     let within = Duration::from_secs(probe.timeout_seconds.unwrap_or(20).unsigned_abs().into());
-    over_network(&probe, &container, HERE, within).await
+    over_network(&probe, &container, HERE, within).await.map_err(|miss| match miss {
+        Miss::Failed(why) => why,
+        Miss::Errored(why) => format!("cannot ask: {why}"),
+    })
 }
 
 async fn listen() -> (TcpListener, u16) {

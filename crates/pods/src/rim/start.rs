@@ -15,7 +15,7 @@ use crate::{
     environment,
     referred::Ref,
     resources,
-    runtime::{ContainerId, ContainerSpec, Failure, Mount},
+    runtime::{ContainerId, ContainerSpec, Failure, Mount, User},
     spec, volumes,
 };
 
@@ -40,10 +40,16 @@ impl Start {
         let referred = sources::read(&self.used).await.map_err(wrong)?;
         let links = self.pod.spec.as_ref().and_then(|spec| spec.enable_service_links).unwrap_or(true);
         let services = self.catalog.seen_from(spec::namespace(&self.pod), links).await.map_err(wrong)?;
-        let mut variables = environment::of(&self.pod, &container, &referred, &services, &self.place).map_err(wrong)?;
-        self.add_own(&container, &mut variables);
         let dir = files::dir(&self.data, &self.id.pod);
         let mounted = volumes::Mounted { dir: &dir, claims: &self.claims };
+        let read = environment::files_of(&container).filter_map(|(volume, path)| {
+            let text = mounted.read(&self.pod, &volume, &path)?;
+            Some(((volume, path), text))
+        });
+        let read = read.collect();
+        let made = environment::of(&self.pod, &container, &referred, &read, &services, &self.place);
+        let mut variables = made.map_err(wrong)?;
+        self.add_own(&container, &mut variables);
         let mut mounts = volumes::mounts(&self.pod, &container, &mounted, &variables).map_err(wrong)?;
         mounts.push(self.message_file(&dir, &container).map_err(|error| wrong(error.to_string()))?);
         let log = logs::of(&self.data, &self.pod, &self.id);
@@ -63,6 +69,7 @@ impl Start {
             log,
             tty: container.tty.unwrap_or_default(),
             stdin: container.stdin.unwrap_or_default(),
+            user: self.user(&container),
             env: variables,
         })
     }
@@ -75,7 +82,7 @@ impl Start {
             }
         };
         let address = self.place.address.unwrap_or(self.place.host).to_string();
-        add("HOSTNAME", spec::name(&self.pod).to_owned());
+        add("HOSTNAME", spec::hostname(&self.pod));
         add("POD_IP", address.clone());
         add("HOST", address);
         if let Some(port) = container.ports.iter().flatten().next() {
@@ -84,6 +91,16 @@ impl Start {
         for (name, value) in &*self.environment {
             add(name, value.clone());
         }
+    }
+
+    /// What the container itself says comes before what its pod says.
+    fn user(&self, container: &Container) -> User {
+        let own = container.security_context.as_ref();
+        let whole = self.pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
+        let id = own.and_then(|own| own.run_as_user).or_else(|| whole.and_then(|whole| whole.run_as_user));
+        let is_not_root =
+            own.and_then(|own| own.run_as_non_root).or_else(|| whole.and_then(|whole| whole.run_as_non_root));
+        User { id, is_not_root: is_not_root.unwrap_or_default() }
     }
 
     fn message_file(&self, dir: &Path, container: &Container) -> std::io::Result<Mount> {

@@ -2,7 +2,8 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs,
+    io::{self, Read},
     os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
@@ -14,6 +15,9 @@ use crate::{environment::expand_all, runtime::Mount};
 
 /// Where the volumes of claims are on this machine, by their names in the pod.
 pub type Claims = BTreeMap<String, PathBuf>;
+
+/// So much of a file is read for the variables in it.
+const LARGEST_READ: u64 = 64 << 10;
 
 /// Where a volume of a pod is, if it has a place of its own.
 pub struct Mounted<'a> {
@@ -33,6 +37,17 @@ impl Mounted<'_> {
 
     fn own(&self, volume: &Volume) -> PathBuf {
         self.dir.join("volumes").join(&volume.name)
+    }
+
+    /// The text of a file in a volume, if it can be read and is not outside of it.
+    pub fn read(&self, pod: &Pod, volume: &str, path: &str) -> Option<String> {
+        let volumes = pod.spec.as_ref()?.volumes.as_deref()?;
+        let base = self.volume(volumes.iter().find(|known| known.name == volume)?).canonicalize().ok()?;
+        let file = base.join(path).canonicalize().ok().filter(|file| file.starts_with(&base))?;
+        let mut text = String::new();
+        let mut file = fs::File::open(file).ok()?.take(LARGEST_READ);
+        file.read_to_string(&mut text).ok()?;
+        Some(text)
     }
 
     pub fn make_empty(&self, volume: &Volume) -> io::Result<()> {

@@ -45,7 +45,7 @@ pub fn environment(
 
 #[cfg(test)]
 mod tests {
-    use pods::runtime::{ContainerId, Limits};
+    use pods::runtime::{ContainerId, Limits, User};
 
     use super::*;
 
@@ -72,6 +72,7 @@ mod tests {
             log: "/log".into(),
             tty: false,
             stdin: false,
+            user: User::default(),
         };
         let place = Place { node: "n", edge: "e", root: Path::new("/r") };
         let env = environment([pair("HOME", "/root"), pair("TZ", "UTC")], &place, &container);

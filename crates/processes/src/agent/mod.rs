@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use pods::runtime::{ContainerId, Failure};
+use pods::runtime::{ContainerId, Failure, NEVER_BEGAN};
 use tokio::sync::Notify;
 
 use self::link::Link;
@@ -219,8 +219,15 @@ fn can_be_used(range: &Range) -> bool {
 }
 
 fn known(reason: &str) -> &'static str {
-    const REASONS: [&str; 6] =
-        ["RunContainerError", "CreateContainerError", "FailedCreatePodSandBox", "NotFound", "ExecError", "Unknown"];
+    const REASONS: [&str; 7] = [
+        NEVER_BEGAN,
+        "RunContainerError",
+        "CreateContainerError",
+        "FailedCreatePodSandBox",
+        "NotFound",
+        "ExecError",
+        "Unknown",
+    ];
     REASONS.into_iter().find(|known| *known == reason).unwrap_or("RunContainerError")
 }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use pods::runtime::{Attached, Container, ContainerId, ContainerSpec, Failure, Limits, Output, Runtime, Usage};
+use pods::runtime::{Attached, Container, ContainerId, ContainerSpec, Failure, Limits, Output, Runtime, Usage, User};
 
 use super::{
     Processes, attached,
@@ -59,6 +59,19 @@ impl Processes {
             terminal: container.tty,
             stdin: container.stdin,
         })
+    }
+}
+
+/// A container is a process of the user that the edge runs as, whoever it asks for.
+fn other_user(name: &str, user: User, own: u32) -> Option<String> {
+    match user.id {
+        Some(wanted) if wanted != i64::from(own) => {
+            Some(format!("container {name} runs as user {own}, as the edge does, and not as {wanted}"))
+        }
+        None if user.is_not_root && own == 0 => {
+            Some(format!("container {name} runs as root, as the edge does, although it asks not to"))
+        }
+        _ => None,
     }
 }
 
@@ -163,11 +176,12 @@ impl Runtime for Processes {
     }
 
     fn shortcomings(&self, container: &ContainerSpec) -> Vec<String> {
-        let Some(permitted) = *self.permitted.lock().unwrap_or_else(PoisonError::into_inner) else { return Vec::new() };
+        let own = rustix::process::geteuid().as_raw();
+        let mut said: Vec<String> = other_user(&container.id.name, container.user, own).into_iter().collect();
+        let Some(permitted) = *self.permitted.lock().unwrap_or_else(PoisonError::into_inner) else { return said };
         let Limits { cpu_millis, memory_bytes, processes } = container.limits;
         let name = &container.id.name;
         let may_not = "this edge may not make control groups here";
-        let mut said = Vec::new();
         if cpu_millis.is_some() && !permitted.cpu {
             said.push(format!("container {name} has no limit of CPU: {may_not}"));
         }
@@ -183,5 +197,23 @@ impl Runtime for Processes {
     fn outside(&self, id: &ContainerId, path: &Path) -> Option<PathBuf> {
         let place = root::below(&self.root(id), path);
         place.exists().then_some(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_wants_to_be_somebody_else_is_told() {
+        for (id, is_not_root, own, expected) in [
+            (None, false, 0, None),
+            (None, true, 0, Some("container c runs as root, as the edge does, although it asks not to")),
+            (None, true, 1000, None),
+            (Some(1000), true, 1000, None),
+            (Some(1000), true, 0, Some("container c runs as user 0, as the edge does, and not as 1000")),
+        ] {
+            assert_eq!(other_user("c", User { id, is_not_root }, own).as_deref(), expected);
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pods::runtime::{Container, ContainerId, Exit};
+use pods::runtime::{Container, ContainerId, Exit, NEVER_BEGAN};
 use rustix::{
     event::epoll::EventFlags,
     pipe::PipeFlags,
@@ -309,7 +309,7 @@ impl Keeper {
         }
         self.journal.push(Entry::Forgotten { id: id.clone() });
         for (connection, number) in live.waiting {
-            self.answers.push((connection, number, failed("RunContainerError", message)));
+            self.answers.push((connection, number, failed(NEVER_BEGAN, message)));
         }
     }
 
@@ -382,6 +382,7 @@ impl Keeper {
             finished_at: now(),
             out_of_memory: live.group.as_ref().is_some_and(Group::was_out_of_memory),
             message: message(&live.start),
+            never_began: false,
         };
         if let Some(group) = live.group {
             group.remove();

@@ -97,8 +97,7 @@ impl Keeper {
         for (id, _, _, boot) in left {
             let why = if boot == self.boot { "its keeper was killed" } else { "the machine was started again" };
             say(&format!("container {} of pod {} has ended: {why}", id.name, id.pod));
-            let exit =
-                Exit { code: 137, signal: Some(9), finished_at: now(), out_of_memory: false, message: String::new() };
+            let exit = Exit { code: 137, signal: Some(9), finished_at: now(), ..Exit::default() };
             self.journal.push(Entry::Ended { id, exit });
         }
     }
