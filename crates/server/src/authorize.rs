@@ -167,7 +167,7 @@ impl Server {
         }
         let Some(wanted) = wanted else { return Ok(sender) };
         let here = self.authorization.in_workspace(cluster);
-        let mut user = impersonate::become_user(&sender, &wanted, attributes, &here)?;
+        let mut user = impersonate::become_user(&sender, &wanted, attributes, &here, self.identity.modes())?;
         workspaces::confine(&mut user, &sender, cluster);
         self.enter(&user, cluster)?;
         Ok(user)

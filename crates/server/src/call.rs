@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::{
-    field::FieldError,
+    field::{FieldError, FieldErrorKind},
     status::{Result, Status},
 };
 use bytes::Bytes;
@@ -110,9 +110,10 @@ impl Call {
         if manager.len() > 128 {
             errors.push(FieldError::too_long("fieldManager", 128));
         }
-        if let Some((_, c)) = manager.char_indices().find(|(_, c)| c.is_control()) {
-            let detail = format!("should only contain printable characters, found {c:?}");
-            errors.push(FieldError::invalid("fieldManager", &manager.into(), &detail));
+        if let Some((at, c)) = manager.char_indices().find(|(_, c)| c.is_control()) {
+            let detail = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
+            let message = format!("Invalid value: {}: {detail}", api::patch::go::quote(manager));
+            errors.push(FieldError { kind: FieldErrorKind::Invalid, path: "fieldManager".to_owned(), message });
         }
         let validation = self.query.get("fieldValidation");
         if !matches!(validation, "" | "Ignore" | "Warn" | "Strict") {

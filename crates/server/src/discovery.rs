@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
 use crate::kinds::Kind;
@@ -70,7 +71,11 @@ pub fn resource_list(kinds: &[Arc<Kind>], group: &str, version: &str) -> Option<
     for kind in of(kinds, group, version) {
         let r = &kind.resource;
         let mut entry = json!({"name": r.resource, "singularName": r.singular, "namespaced": r.namespaced,
-            "kind": r.kind, "verbs": r.verbs, "storageVersionHash": hash(&[&r.group, &r.version, &r.kind])});
+            "kind": r.kind, "verbs": r.verbs});
+        // What cannot be watched is not stored.
+        if r.verbs.iter().any(|verb| &**verb == "watch") {
+            entry["storageVersionHash"] = storage_hash(&kind.stored_group, &kind.stored_version, &r.kind).into();
+        }
         for (field, list) in [("shortNames", &r.short_names), ("categories", &r.categories)] {
             if !list.is_empty() {
                 entry[field] = json!(list);
@@ -107,11 +112,7 @@ pub fn aggregated(kinds: &[Arc<Kind>], core: bool) -> Value {
                     json!({"version": version, "resources": resources, "freshness": "Current"})
                 })
                 .collect();
-            let metadata = if group.is_empty() {
-                json!({"creationTimestamp": null})
-            } else {
-                json!({"name": group, "creationTimestamp": null})
-            };
+            let metadata = if group.is_empty() { json!({}) } else { json!({"name": group}) };
             json!({"metadata": metadata, "versions": versions})
         })
         .collect();
@@ -120,8 +121,10 @@ pub fn aggregated(kinds: &[Arc<Kind>], core: bool) -> Value {
 
 fn aggregated_resource(kind: &Arc<Kind>) -> Value {
     let r = &kind.resource;
+    // Built-in kinds leave out what is the same as the group and version above them.
+    let own = if kind.custom.is_some() { (&*r.group, &*r.version) } else { ("", "") };
     let mut entry = json!({"resource": r.resource, "singularResource": r.singular, "verbs": r.verbs,
-        "responseKind": {"group": r.group, "version": r.version, "kind": r.kind},
+        "responseKind": {"group": own.0, "version": own.1, "kind": r.kind},
         "scope": if r.namespaced { "Namespaced" } else { "Cluster" }});
     for (field, list) in [("shortNames", &r.short_names), ("categories", &r.categories)] {
         if !list.is_empty() {
@@ -130,7 +133,8 @@ fn aggregated_resource(kind: &Arc<Kind>) -> Value {
     }
     if !r.subresources.is_empty() {
         let subresource = |s: &api::catalogue::Subresource| {
-            let (group, version) = if s.version.is_empty() { (&r.group, &r.version) } else { (&s.group, &s.version) };
+            let same = s.version.is_empty() || (s.group == r.group && s.version == r.version);
+            let (group, version) = if same { own } else { (&*s.group, &*s.version) };
             json!({"subresource": s.name, "verbs": s.verbs,
                 "responseKind": {"group": group, "version": version, "kind": s.kind}})
         };
@@ -143,13 +147,20 @@ fn of<'a>(kinds: &'a [Arc<Kind>], group: &'a str, version: &'a str) -> impl Iter
     kinds.iter().filter(move |k| k.group() == group && &*k.resource.version == version)
 }
 
-/// A short, stable name for a combination of words.
-fn hash(words: &[&str]) -> String {
+/// Upstream's name for what an object is stored as; a client that remembers it sees when stored objects need a rewrite.
+fn storage_hash(group: &str, version: &str, kind: &str) -> String {
     use base64::Engine;
-    // FNV-1a: nobody attacks it, it only has to stay the same between releases.
-    let mut hash = 0xcbf2_9ce4_8422_2325u64;
-    for byte in words.join("/").bytes() {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = digest(&SHA256, format!("{group}/{version}/{kind}").as_bytes());
+    base64::engine::general_purpose::STANDARD.encode(&hash.as_ref()[..8])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn storage_hashes_are_those_that_clients_know() {
+        assert_eq!(storage_hash("apps", "v1", "Deployment"), "8aSe+NMegvE=");
+        assert_eq!(storage_hash("", "v1", "Pod"), "xPOwRZ+Yhw8=");
     }
-    base64::engine::general_purpose::STANDARD.encode(hash.to_be_bytes())
 }

@@ -141,12 +141,19 @@ impl Server {
         match path.route {
             Route::Other(other) => {
                 let _seat = self.admit_path(sender, &path.cluster, &other, &request).await?;
+                if other == "/version" && request.method() != Method::GET {
+                    return Err(Status::method_not_allowed().with_causes(Vec::new()));
+                }
                 let here = Here { cluster: &path.cluster, bare: path.bare };
                 nonresource::answer(&self, here, &other, &query, request.headers()).await
             }
             Route::Discovery { core, group, version } => {
                 let what = if core { "/api" } else { "/apis" };
                 let _seat = self.admit_path(sender, &path.cluster, what, &request).await?;
+                // Upstream's router knows the method of a list of resources, and minds none above it.
+                if !version.is_empty() && request.method() != Method::GET {
+                    return Err(Status::method_not_allowed().with_causes(Vec::new()));
+                }
                 let here = Here { cluster: &path.cluster, bare: path.bare };
                 nonresource::discovery(&self, here, core, &group, &version, request.headers())
             }

@@ -188,7 +188,17 @@ pub fn discovery_of(
 }
 
 fn in_format(document: &Value, accept: &str) -> Result<Response<Body>> {
-    let accept = negotiate::accept(accept, negotiate::Offer::CustomObjects).unwrap_or(negotiate::Accept::JSON);
+    let accept = match negotiate::accept(accept, negotiate::Offer::CustomObjects) {
+        Ok(accept) => accept,
+        // These documents have no protobuf form here; those who ask for it can read JSON as well.
+        Err(_) if accept.contains("protobuf") => negotiate::Accept::JSON,
+        Err(_) => {
+            return Err(Status::not_acceptable(
+                "only the following media types are accepted: application/json, application/yaml, \
+                 application/vnd.kubernetes.protobuf",
+            ));
+        }
+    };
     Ok(respond::build(200, accept.format.content_type(), render::value(document, accept.format)?.into()))
 }
 

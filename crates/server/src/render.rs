@@ -24,7 +24,7 @@ use crate::{
     reply::List,
     request::Query,
     types,
-    verbs::watch::bookmark_object,
+    verbs::{watch::bookmark_object, write},
 };
 
 /// Bodies are made in pieces of about this size while the client reads.
@@ -65,7 +65,13 @@ pub fn json(kind: &Kind, object: &Object) -> Bytes {
         tracing::error!(%error, key = %object.key, "a stored object cannot be converted");
         return object.json.clone();
     }
-    object::with_revision(&object::encode(&value), object.revision)
+    let stored = object::encode(&value);
+    // What a dry run shows has no revision yet.
+    if object.revision == 0 {
+        write::without_revision(&stored)
+    } else {
+        object::with_revision(&stored, object.revision)
+    }
 }
 
 fn starts_with_version(kind: &Kind, json: &[u8]) -> bool {

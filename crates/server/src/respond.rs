@@ -11,10 +11,12 @@ use http::{
 use crate::{
     body::Body,
     call::Call,
+    clock,
     kinds::Kind,
     negotiate::{Accept, Format, Shape},
     render,
     reply::Reply,
+    subresources::scale,
     workspaces::wildcard,
 };
 
@@ -50,7 +52,15 @@ fn make(kind: &Arc<Kind>, accept: Accept, call: &Call, reply: Reply) -> Result<R
             let body = render::object(kind, accept, render::include_object(&call.query)?, &object)?;
             Ok(build(code, content_type, body.into()))
         }
-        Reply::Value { code, value } => Ok(build(code, content_type, render::value(&value, accept.format)?.into())),
+        Reply::Value { code, value } => {
+            let value = match accept.shape {
+                Shape::Table if value["kind"] == "Scale" => {
+                    scale::table(&value, render::include_object(&call.query)?, clock::unix())
+                }
+                _ => value,
+            };
+            Ok(build(code, content_type, render::value(&value, accept.format)?.into()))
+        }
         Reply::List(list) => {
             let body = render::list(kind, accept, render::include_object(&call.query)?, list)?;
             Ok(build(200, content_type, body))

@@ -11,6 +11,7 @@ use super::managed::{Entry, Managed, Operation};
 use super::typed::{Comparison, Ty};
 use super::{Context, show};
 use crate::catalogue::split_api_version;
+use crate::schema::builtin;
 use crate::status::Cause;
 
 /// What nobody ever owns.
@@ -69,7 +70,9 @@ pub(super) fn update<'a>(ctx: &Context<'a>, managed: &mut Managed<'a>, old: &'a 
     let comparison = compare(ctx.ty(), ctx.reset, old, new);
     let Comparison { removed, modified, added } = comparison;
     let mut mine = modified.union(added);
-    if !(mine.is_empty() && removed.is_empty()) {
+    // Entries of versions that are gone are looked for even if nothing changed.
+    let foreign = managed.entries.iter().any(|entry| entry.api_version != ctx.api_version);
+    if foreign || !(mine.is_empty() && removed.is_empty()) {
         reconcile(ctx, managed);
         others(ctx, managed, None, old, new, (&mine, &removed), |entry, changed, removed| {
             if entry.set.subtract(changed) | entry.set.subtract(removed) {
@@ -182,7 +185,10 @@ fn others<'a>(
         }
         let Some(versions) = ctx.versions else {
             each(entry, changed, removed);
-            return split_api_version(&entry.api_version).0 == split_api_version(ctx.api_version).0;
+            let (group, version) = split_api_version(&entry.api_version);
+            // A built-in kind is what the table of kinds says; the versions of others come and go.
+            let known = !std::ptr::eq(ctx.schema, builtin()) || builtin().of_kind(group, version, ctx.kind).is_some();
+            return known && group == split_api_version(ctx.api_version).0;
         };
         let Some((old, _, _)) = versions.convert(old, &entry.api_version) else { return false };
         let Some((new, schema, ty)) = versions.convert(new, &entry.api_version) else { return false };

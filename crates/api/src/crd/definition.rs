@@ -12,7 +12,7 @@ use super::correlate::Pair;
 use super::metadata::{self, Malformed};
 use super::node::{Node, strings, text};
 use super::rules::Rules;
-use super::{defaulting, lists, prune, structure, values};
+use super::{defaulting, go, lists, prune, structure, values};
 
 #[derive(Debug)]
 pub struct Definition {
@@ -281,6 +281,9 @@ impl Version {
 
     fn coerce(&self, object: &mut Value, malformed: Malformed) -> Result<Vec<String>, String> {
         let ours = self.is_ours(object);
+        if matches!(malformed, Malformed::Refuse) {
+            go::whole_numbers(object);
+        }
         let Some(map) = object.as_object_mut() else { return Ok(Vec::new()) };
         let mut unknown = metadata::coerce(map, "", malformed)?;
         if ours {

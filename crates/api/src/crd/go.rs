@@ -41,3 +41,30 @@ pub(crate) fn printable(value: &Value) -> Value {
         _ => value.clone(),
     }
 }
+
+/// Makes whole floats integers, all the way down. JSON knows one kind of number, and Go writes `2.0` back as `2`.
+pub(crate) fn whole_numbers(value: &mut Value) {
+    match value {
+        Value::Number(n) if n.is_f64() => {
+            if let Some(whole) = n.as_f64().filter(|f| f.fract() == 0.0 && f.abs() < 9e15) {
+                *value = Value::from(whole as i64);
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(whole_numbers),
+        Value::Object(map) => map.values_mut().for_each(whole_numbers),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn whole_floats_become_integers_and_others_stay() {
+        let mut value = json!({"a": 2.0, "b": [1e3, 1.5], "c": {"d": -0.0, "e": 1e300}});
+        whole_numbers(&mut value);
+        assert_eq!(value.to_string(), r#"{"a":2,"b":[1000,1.5],"c":{"d":0,"e":1e+300}}"#);
+    }
+}

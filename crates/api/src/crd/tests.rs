@@ -79,7 +79,11 @@ fn wrong_values_are_told_as_upstream_tells_them() {
         ),
         (
             json!({ "size": 1.5 }),
-            &["spec.size: Invalid value: \"double\": spec.size in body must be of type int32: \"double\"", BLOCKED],
+            &[
+                "spec.size: Invalid value: \"float64\": spec.size in body must be of type int32: \"float64\"",
+                "<nil>: Invalid value: \"\": Checked value must be of type integer with format int32 in spec.size",
+                BLOCKED,
+            ],
         ),
         (
             json!({ "size": 1, "when": 3 }),

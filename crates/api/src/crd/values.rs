@@ -90,6 +90,7 @@ impl Validator<'_> {
                 self.enumeration(checks, value, &mut outcome);
             }
             Value::Number(_) => {
+                self.range(node, value, &mut outcome);
                 self.number(checks, value, &mut outcome);
                 self.enumeration(checks, value, &mut outcome);
             }
@@ -120,7 +121,7 @@ impl Validator<'_> {
             Value::String(_) => ("string", ""),
             Value::Array(_) => ("array", ""),
             Value::Object(_) => ("object", ""),
-            Value::Number(n) if n.is_f64() => ("number", "double"),
+            Value::Number(n) if n.as_i64().is_none() => ("number", "float64"),
             Value::Number(_) => ("integer", "int64"),
         };
         let has = |ty: &str| types.contains(&ty);
@@ -228,6 +229,29 @@ impl Validator<'_> {
             } else {
                 outcome.errors.push(self.wrong_type(&node.format, text));
             }
+        }
+    }
+
+    /// Whether a number fits into what its type and format are kept in.
+    fn range(&self, node: &Node, value: &Value, outcome: &mut Outcome) {
+        if &*node.ty != "integer" {
+            return;
+        }
+        let whole = value.as_i64().or_else(|| value.as_f64().filter(|f| is_whole(*f)).map(|f| f as i64));
+        let fits = match &*node.format {
+            "int32" => whole.is_some_and(|n| i32::try_from(n).is_ok()),
+            "uint32" => whole.is_some_and(|n| u32::try_from(n).is_ok()),
+            _ => whole.is_some(),
+        };
+        if !fits {
+            let format = match &*node.format {
+                "" => "(default format)".to_owned(),
+                format => format!("with format {format}"),
+            };
+            let message =
+                format!("Invalid value: \"\": Checked value must be of type integer {format} in {}", self.name);
+            let path = self.base.to_owned();
+            outcome.errors.push(FieldError { kind: FieldErrorKind::Invalid, path, message });
         }
     }
 

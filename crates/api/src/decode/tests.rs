@@ -88,6 +88,18 @@ fn yaml_is_the_first_document() {
 }
 
 #[test]
+fn yaml_errors_count_lines_as_go_does() {
+    for (body, want) in [
+        ("a: b: c", "yaml: mapping values are not allowed in this context"),
+        ("x: 1\na: b: c", "yaml: line 2: mapping values are not allowed in this context"),
+        ("{\"a\":\"b\"", "yaml: line 1: did not find expected ',' or '}'"),
+    ] {
+        let refused = parse(body.as_bytes(), Format::Yaml).unwrap_err();
+        assert_eq!(refused.message, format!("error converting YAML to JSON: {want}"), "{body}");
+    }
+}
+
+#[test]
 fn unknown_fields_come_in_document_order() {
     let body =
         br#"{"metadata":{"name":"a","colour":"red"},"spec":{"shape":1,"containers":[{"name":"c","imagee":"x"}]}}"#;

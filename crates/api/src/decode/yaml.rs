@@ -51,12 +51,29 @@ fn sentence(told: &[String]) -> Vec<String> {
 /// `yaml: line 3: did not find expected key`, as upstream's parser, another child of the same C library, puts it.
 fn go_like(error: &yaml_serde::Error) -> String {
     let text = error.to_string();
-    let problem = text.split(" at line ").next().and_then(|t| t.split(", while ").next()).unwrap_or(&text);
-    match error.location() {
-        Some(location) => format!("yaml: line {}: {problem}", location.line()),
-        None => format!("yaml: {problem}"),
+    let (told, context) = text.split_once(", while ").unwrap_or((&text, ""));
+    let problem = told.split(" at line ").next().unwrap_or(told);
+    // Go's child counts lines from zero, prefers where the construct began, names no first line, and remembers that
+    // people count from one only if it was the scanner that stumbled.
+    let line = |text: &str| text.split_once(" at line ")?.1.split(' ').next()?.parse::<usize>().ok()?.checked_sub(1);
+    let at = error.location().map(|l| l.line().saturating_sub(1));
+    let by_parser = PARSER_PROBLEMS.iter().any(|known| problem.ends_with(known));
+    match line(context).filter(|line| *line != 0).or(at).unwrap_or(0) {
+        0 => format!("yaml: {problem}"),
+        line => format!("yaml: line {}: {problem}", line + usize::from(!by_parser)),
     }
 }
+
+/// What the parser misses; everything else is missed by the scanner before it.
+const PARSER_PROBLEMS: &[&str] = &[
+    "expected <stream-start>",
+    "expected <document start>",
+    "expected node content",
+    "expected '-' indicator",
+    "expected key",
+    "expected ',' or ']'",
+    "expected ',' or '}'",
+];
 
 /// Whether so many brackets are open at once as no honest document has. Brackets in text count as well, which
 /// only matters beyond thousands of unbalanced ones.

@@ -9,6 +9,10 @@ use super::volume;
 pub(super) fn pod(obj: &mut Value) {
     with(obj, "status", addresses);
     let Some(spec) = within(obj, "spec") else { return };
+    if spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|seconds| seconds < 0) {
+        // Nobody can wait for less than nothing; of old this has meant the shortest wait there is.
+        put(spec, "terminationGracePeriodSeconds", 1);
+    }
     pod_spec(spec);
     for containers in ["containers", "initContainers"] {
         each(spec, containers, |container| with(container, "resources", requests_from_limits));

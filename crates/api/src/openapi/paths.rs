@@ -6,10 +6,8 @@ use super::Dialect;
 use crate::catalogue::{Resource, Subresource};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
-const BODIES: [&str; 4] =
-    ["application/cbor", "application/json", "application/vnd.kubernetes.protobuf", "application/yaml"];
-const STREAMS: [&str; 3] =
-    ["application/cbor-seq", "application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
+const BODIES: [&str; 3] = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
+const STREAMS: [&str; 2] = ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
 const WRITE: &[&str] = &["dryRun", "fieldManager", "fieldValidation"];
 const PATCH: &[&str] = &["dryRun", "fieldManager", "fieldValidation", "force"];
 const DELETE: &[&str] = &[
@@ -319,7 +317,7 @@ impl Paths<'_> {
                     parameters.push(self.v2_body(body));
                     let types: &[&str] = match body {
                         Body::Patch { strategic: true } => &PATCHES,
-                        Body::Patch { strategic: false } => &PATCHES[..4],
+                        Body::Patch { strategic: false } => &PLAIN_PATCHES,
                         _ => &["*/*"],
                     };
                     written["consumes"] = json!(types);
@@ -351,7 +349,7 @@ impl Paths<'_> {
         let schema = json!({"schema": {"$ref": self.dialect.reference(&Self::body_name(body))}});
         let types: &[&str] = match body {
             Body::Patch { strategic: true } => &PATCHES,
-            Body::Patch { strategic: false } => &PATCHES[..4],
+            Body::Patch { strategic: false } => &PLAIN_PATCHES,
             _ => &["*/*"],
         };
         let content: Map<String, Value> = types.iter().map(|t| ((*t).to_owned(), schema.clone())).collect();
@@ -398,13 +396,14 @@ impl Paths<'_> {
     }
 }
 
-const PATCHES: [&str; 5] = [
-    "application/apply-patch+cbor",
-    "application/apply-patch+yaml",
+const PATCHES: [&str; 4] = [
     "application/json-patch+json",
     "application/merge-patch+json",
     "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
 ];
+/// Of kinds that have no strategic merge.
+const PLAIN_PATCHES: [&str; 3] = [PATCHES[0], PATCHES[1], PATCHES[3]];
 
 fn responses(codes: &[&str], answer: &Value) -> Value {
     let mut responses: Map<String, Value> = codes.iter().map(|code| ((*code).to_owned(), answer.clone())).collect();

@@ -69,16 +69,30 @@ pub fn violations(kind: &str, obj: &Value, ranges: &[Value]) -> Vec<String> {
             }
             ("Pod", "Pod") => check(item, "Pod", &pod_total(obj), &mut found),
             ("PersistentVolumeClaim", "PersistentVolumeClaim") => {
-                let mut resources = at(obj, &["spec", "resources"]).cloned().unwrap_or(json!({}));
-                // A claim has no limits to speak of: what it asks for is what it gets.
-                let requests = resources.get("requests").cloned().unwrap_or(json!({}));
-                put(&mut resources, "limits", requests);
-                check(item, "PersistentVolumeClaim", &resources, &mut found);
+                let nothing = json!({});
+                check_claim(item, at(obj, &["spec", "resources"]).unwrap_or(&nothing), &mut found);
             }
             _ => {}
         }
     }
     found
+}
+
+/// A claim has no limits to speak of: what it asks for is what it gets.
+fn check_claim(item: &Value, resources: &Value, found: &mut Vec<String>) {
+    for (key, word) in [("min", "minimum"), ("max", "maximum")] {
+        for (name, bound) in item.get(key).and_then(Value::as_object).into_iter().flatten() {
+            let Some(bound) = amount(bound) else { continue };
+            let rule = format!("{word} {name} usage per PersistentVolumeClaim is {bound}");
+            match at(resources, &["requests", name]).and_then(amount) {
+                None => found.push(format!("{rule}.  No request is specified")),
+                Some(asked) if (key == "min" && asked < bound) || (key == "max" && asked > bound) => {
+                    found.push(format!("{rule}, but request is {asked}"));
+                }
+                Some(_) => {}
+            }
+        }
+    }
 }
 
 fn check(item: &Value, what: &str, resources: &Value, found: &mut Vec<String>) {

@@ -304,6 +304,12 @@ fn limit_ranges() {
             "maximum cpu usage per Container is 2, but limit is 3",
         ]
     );
+    let ranges = [json!({"spec": {"limits": [{"type": "PersistentVolumeClaim", "max": {"storage": "5Gi"}}]}})];
+    let claim = json!({"spec": {"resources": {"requests": {"storage": "10Gi"}}}});
+    assert_eq!(
+        limits::violations("PersistentVolumeClaim", &claim, &ranges),
+        ["maximum storage usage per PersistentVolumeClaim is 5Gi, but request is 10Gi"]
+    );
 }
 
 #[test]

@@ -285,8 +285,14 @@ pub(super) fn signing_request(root: Node<'_>) {
     let spec = root.get("spec");
     let request = spec.get("request");
     let pem = base64::engine::general_purpose::STANDARD.decode(request.str()).unwrap_or_default();
-    if !is_pem_request(&pem) {
-        request.invalid_str("PEM block type must be CERTIFICATE REQUEST");
+    match pem_block(&pem, "CERTIFICATE REQUEST") {
+        None if request.is_empty() => request.invalid_as("null", "PEM block type must be CERTIFICATE REQUEST"),
+        None => request.invalid_str("PEM block type must be CERTIFICATE REQUEST"),
+        Some(der) => {
+            if let Some(why) = not_a_sequence(&der) {
+                request.invalid_str(&why);
+            }
+        }
     }
     let usages = spec.get("usages");
     if usages.is_empty() {
@@ -312,13 +318,31 @@ pub(super) fn signing_request(root: Node<'_>) {
     conditions(root.get("status").get("conditions"));
 }
 
-/// A PEM block of the right type with some base64 in it.
-fn is_pem_request(bytes: &[u8]) -> bool {
+/// What is in the first PEM block of this type.
+fn pem_block(bytes: &[u8], label: &str) -> Option<Vec<u8>> {
     let text = String::from_utf8_lossy(bytes);
-    let Some((_, rest)) = text.split_once("-----BEGIN CERTIFICATE REQUEST-----") else { return false };
-    let Some((body, _)) = rest.split_once("-----END CERTIFICATE REQUEST-----") else { return false };
+    let (_, rest) = text.split_once(&format!("-----BEGIN {label}-----"))?;
+    let (body, _) = rest.split_once(&format!("-----END {label}-----"))?;
     let body: String = body.split_whitespace().collect();
-    base64::engine::general_purpose::STANDARD.decode(body).is_ok()
+    base64::engine::general_purpose::STANDARD.decode(body).ok()
+}
+
+/// Why this cannot be a request at all, in the words of Go's parser: it does not even begin like one.
+fn not_a_sequence(der: &[u8]) -> Option<String> {
+    const SEQUENCE: u8 = 0x30;
+    match *der {
+        [] => Some("asn1: syntax error: sequence truncated".to_owned()),
+        [SEQUENCE, ..] => None,
+        [first, ref rest @ ..] => {
+            let (class, tag, compound) = (first >> 6, first & 0x1f, first & 0x20 != 0);
+            let length = rest.first().copied().unwrap_or(0) & 0x7f;
+            Some(format!(
+                "asn1: structure error: tags don't match (16 vs {{class:{class} tag:{tag} length:{length} \
+                 isCompound:{compound}}}) {{optional:false explicit:false application:false private:false \
+                 defaultValue:<nil> tag:<nil> stringType:0 timeType:0 set:false omitEmpty:false}} certificateRequest @2"
+            ))
+        }
+    }
 }
 
 fn signer_name(signer: Node<'_>) {
@@ -379,6 +403,9 @@ fn has_condition(root: Node<'_>, kind: &str) -> Vec<Value> {
 /// `which` is the subresource: `approval` may add decisions, `status` certificates.
 pub(super) fn signing_request_update(new: Node<'_>, old: Node<'_>, which: &str) {
     let at = new.get("status").get("conditions");
+    if !at.same(old.get("status").get("conditions")) {
+        conditions(at);
+    }
     for kind in ["Approved", "Denied", "Failed"] {
         if has_condition(new, kind).len() < has_condition(old, kind).len() {
             at.forbidden(&format!("updates may not remove a condition of type \"{kind}\""));
@@ -400,6 +427,12 @@ pub(super) fn signing_request_update(new: Node<'_>, old: Node<'_>, which: &str) 
             certificate.forbidden("updates may not set certificate content");
         } else if !was.is_empty() {
             certificate.forbidden("updates may not modify existing certificate content");
+        } else {
+            let pem = base64::engine::general_purpose::STANDARD.decode(certificate.str()).unwrap_or_default();
+            if pem_block(&pem, "CERTIFICATE").is_none() {
+                let why = "must contain at least one CERTIFICATE PEM block";
+                certificate.invalid_as(Quoted("<certificate data>"), why);
+            }
         }
     }
 }

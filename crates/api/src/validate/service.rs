@@ -19,7 +19,36 @@ const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ran
 const MAX_AFFINITY_SECONDS: i64 = 86400;
 
 pub(super) fn rules() -> Rules {
-    Rules::new(service).updated(service_update).named(NameRule::Label)
+    Rules::new(service).updated(service_update).named(NameRule::Label).status(service_status)
+}
+
+/// Where a load balancer says that it listens.
+fn service_status(root: Node<'_>, _: Node<'_>) {
+    let ingress = root.get("status").get("loadBalancer").get("ingress");
+    if root.get("spec").get("type").str() != "LoadBalancer" {
+        if !ingress.is_empty() {
+            ingress.forbidden("may only be used when `spec.type` is 'LoadBalancer'");
+        }
+        return;
+    }
+    for point in ingress.items() {
+        let (ip, mode, hostname) = (point.get("ip"), point.get("ipMode"), point.get("hostname"));
+        if !ip.is_empty() {
+            ip.all(names::ip(ip.str()));
+        }
+        match (mode.is_set(), ip.is_empty()) {
+            (false, false) => mode.required("must be specified when `ip` is set"),
+            (true, true) => mode.forbidden("may not be specified when `ip` is not set"),
+            (true, false) => mode.one_of(&["Proxy", "VIP"]),
+            (false, true) => {}
+        }
+        if !hostname.is_empty() {
+            hostname.all(names::dns1123_subdomain(hostname.str()));
+            if hostname.str().parse::<std::net::IpAddr>().is_ok() {
+                hostname.invalid("must be a DNS name, not an IP address");
+            }
+        }
+    }
 }
 
 fn is_headless(spec: Node<'_>) -> bool {

@@ -95,6 +95,10 @@ fn addresses(call: &Call, service: &mut Value, old: &Value, beside: &mut Beside)
             let what = format!("failed to allocate IP {ip}: {why}");
             invalid(service, FieldError::invalid("spec.clusterIPs", &json!([ip]), &what))
         };
+        if ip.parse::<std::net::IpAddr>().is_err() {
+            let why = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+            return Err(invalid(service, FieldError::invalid("spec.clusterIPs[0]", &json!(ip), why)));
+        }
         if !ip.parse().is_ok_and(|ip| call.server.services.contains(ip)) {
             return Err(refuse("the provided network does not match the current range"));
         }
@@ -140,10 +144,17 @@ fn node_ports(call: &Call, service: &mut Value, old: &Value, beside: &mut Beside
         strategy::service::needs_health_check_port(spec) && spec["healthCheckNodePort"].as_i64().unwrap_or(0) == 0;
     let mut mine: Vec<i64> = held_ports(service);
     if !can_have {
-        for port in ports_mut(service).filter_map(Value::as_object_mut) {
-            port.remove("nodePort");
-        }
+        // A port that is asked for all the same is refused by validation.
         mine.clear();
+    }
+    let mut asked = std::collections::HashSet::new();
+    for (at, port) in service["spec"]["ports"].as_array().into_iter().flatten().enumerate().filter(|_| can_have) {
+        let Some(number) = port["nodePort"].as_i64().filter(|number| *number != 0) else { continue };
+        if !asked.insert((text(&port["protocol"]), number)) {
+            let why = "provided port is already allocated";
+            let path = format!("spec.ports[{at}].nodePort");
+            return Err(invalid(service, FieldError::invalid(path, &number.into(), why)));
+        }
     }
     if wants {
         let mut given: Vec<(Value, i64)> = Vec::new();

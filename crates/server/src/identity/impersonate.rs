@@ -1,7 +1,13 @@
 //! Impersonation: a request made in another user's name, by somebody who may do that.
 //!
 //! Upstream knows several modes, from the most constrained to the oldest, and takes the first that allows it. If none does,
-//! the client is told why the first one that applied did not.
+//! the client is told why the first one that applied did not; the one that last allowed this client something comes first.
+
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::{Mutex, PoisonError},
+};
 
 use api::{
     field::FieldError,
@@ -77,17 +83,52 @@ fn as_go_prints(user: &User) -> String {
     format!("&user.DefaultInfo{{Name:{:?}, UID:{:?}, Groups:{groups}, Extra:{extra}}}", user.name, user.uid)
 }
 
+/// Which mode last allowed somebody something: it is tried first the next time, and told about if none allows it.
+#[derive(Default)]
+pub struct Modes(Mutex<HashMap<u64, Mode>>);
+
+impl Modes {
+    /// So many requestors are remembered, and then all forgotten: nothing but the order depends on it.
+    const MOST: usize = 1_000;
+
+    fn last(&self, requestor: &User) -> Option<Mode> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&Self::key(requestor)).copied()
+    }
+
+    fn remember(&self, requestor: &User, mode: Mode) {
+        let mut modes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if modes.len() >= Self::MOST {
+            modes.clear();
+        }
+        modes.insert(Self::key(requestor), mode);
+    }
+
+    fn key(requestor: &User) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        requestor.name.hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
 /// The user that `requestor` becomes for the request described by `attributes`.
 pub fn become_user(
     requestor: &User,
     wanted: &User,
     attributes: &Attributes,
     authorizer: &dyn Authorizer,
+    modes: &Modes,
 ) -> Result<User> {
+    let last = modes.last(requestor);
+    let order = last.into_iter().chain(Mode::ALL.into_iter().filter(|mode| Some(*mode) != last));
     let mut first_refusal = None;
-    for mode in Mode::ALL.into_iter().filter(|mode| mode.applies(requestor, wanted)) {
+    for mode in order.filter(|mode| mode.applies(requestor, wanted)) {
         match mode.check(requestor, wanted, attributes, authorizer) {
-            Ok(user) => return Ok(user),
+            Ok(user) => {
+                if last != Some(mode) {
+                    modes.remember(requestor, mode);
+                }
+                return Ok(user);
+            }
             Err(refusal) => first_refusal = first_refusal.or(Some(refusal)),
         }
     }
@@ -310,7 +351,10 @@ mod tests {
         let admin = user("admin", &[MASTERS]);
         let request = attributes("list", "configmaps", "ns", "");
         let becoming = |name: &str, groups: &[&str]| {
-            become_user(&admin, &user(name, groups), &request, &Roles::default()).unwrap().groups.join(" ")
+            become_user(&admin, &user(name, groups), &request, &Roles::default(), &Modes::default())
+                .unwrap()
+                .groups
+                .join(" ")
         };
         assert_eq!(becoming("jane", &[]), "system:authenticated");
         assert_eq!(becoming("jane", &[MASTERS]), "system:masters system:authenticated");
@@ -328,7 +372,9 @@ mod tests {
     fn others_are_told_why_not() {
         let robot = user("system:serviceaccount:ns:robot", &[]);
         let request = attributes("list", "configmaps", "ns", "");
-        let refusal = |wanted: &User| become_user(&robot, wanted, &request, &Roles::default()).unwrap_err().message;
+        let refusal = |wanted: &User| {
+            become_user(&robot, wanted, &request, &Roles::default(), &Modes::default()).unwrap_err().message
+        };
         assert_eq!(
             refusal(&user("jane", &[])),
             "configmaps is forbidden: User \"system:serviceaccount:ns:robot\" cannot impersonate-on:user-info:list resource \
@@ -358,9 +404,16 @@ mod tests {
         );
         let bob = user("bob", &[]);
         let request = attributes("list", "configmaps", "ns", "");
-        let become_who = |wanted: &User| become_user(&bob, wanted, &request, &roles);
+        let modes = Modes::default();
+        let become_who = |wanted: &User| become_user(&bob, wanted, &request, &roles, &modes);
+        assert!(become_who(&user("eve", &[])).unwrap_err().message.contains("impersonate-on:user-info:list"));
         assert_eq!(become_who(&user("jane", &[])).unwrap().name, "jane");
         assert!(become_who(&user("jane", &["g"])).is_err());
-        assert!(become_who(&user("eve", &[])).is_err());
+        // What helped once is what is told about when it does not.
+        let refusal = become_who(&user("eve", &[])).unwrap_err().message;
+        assert_eq!(
+            refusal,
+            "users \"eve\" is forbidden: User \"bob\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope"
+        );
     }
 }

@@ -60,6 +60,7 @@ pub struct Identity {
     address: SocketAddr,
     extra_names: Vec<String>,
     lifetimes: Lifetimes,
+    modes: impersonate::Modes,
 }
 
 impl Identity {
@@ -97,7 +98,13 @@ impl Identity {
             address,
             extra_names: extra_names.to_vec(),
             lifetimes: options.lifetimes,
+            modes: impersonate::Modes::default(),
         })
+    }
+
+    /// How those who act as others were last allowed to.
+    pub fn modes(&self) -> &impersonate::Modes {
+        &self.modes
     }
 
     /// Tells the administrator where the API is: the last step before requests are served.

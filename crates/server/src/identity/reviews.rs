@@ -93,11 +93,7 @@ pub fn local_subject_access_review(review: &Value, namespace: &str, authorizer: 
     }
     if has(&review, "/spec/nonResourceAttributes") {
         let path = "spec.nonResourceAttributes";
-        errors.push(FieldError::invalid(
-            path,
-            &review["spec"]["nonResourceAttributes"],
-            "disallowed on this kind of request",
-        ));
+        errors.push(FieldError::invalid(path, &path_attributes(&review), "disallowed on this kind of request"));
     }
     check(errors)?;
     if given != namespace {
@@ -149,6 +145,12 @@ fn answer(review: &Value, kind: &str, api_version: &str, status: Value) -> Value
     })
 }
 
+/// As upstream's internal type writes itself.
+fn path_attributes(review: &Value) -> Value {
+    let part = |name: &str| text(review, &format!("/spec/nonResourceAttributes/{name}"));
+    json!({"Path": part("path"), "Verb": part("verb")})
+}
+
 fn check(errors: FieldErrors) -> Result<()> {
     // Upstream names no kind here.
     if errors.is_empty() { Ok(()) } else { Err(Status::invalid("authorization.k8s.io", "", "", &errors)) }
@@ -159,8 +161,7 @@ fn access_errors(review: &Value, with_subject: bool) -> FieldErrors {
     let (resource, path) = (has(review, "/spec/resourceAttributes"), has(review, "/spec/nonResourceAttributes"));
     if resource && path {
         let detail = "cannot be specified in combination with resourceAttributes";
-        let given = &review["spec"]["nonResourceAttributes"];
-        errors.push(FieldError::invalid("spec.nonResourceAttributes", given, detail));
+        errors.push(FieldError::invalid("spec.nonResourceAttributes", &path_attributes(review), detail));
     }
     if !resource && !path {
         let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";

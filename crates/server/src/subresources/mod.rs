@@ -3,7 +3,7 @@
 mod binding;
 mod eviction;
 mod reviews;
-mod scale;
+pub mod scale;
 mod token;
 
 use api::status::{Result, Status};
@@ -12,7 +12,8 @@ use crate::{call::Call, reply::Reply, request::Verb, verbs};
 
 pub async fn run(call: &Call, verb: Verb) -> Result<Reply> {
     let sub = call.target.subresource.as_str();
-    let known = call.kind.resource.subresource(sub).ok_or_else(Status::no_such_path)?;
+    let missing = || if call.kind.custom.is_some() { call.not_found() } else { Status::no_such_path() };
+    let known = call.kind.resource.subresource(sub).ok_or_else(missing)?;
     if call.kind.resource.namespaced == call.target.namespace.is_empty() || call.target.name.is_empty() {
         return Err(Status::no_such_path());
     }

@@ -7,8 +7,9 @@ use api::{
     decode,
     status::{Result, Status},
     strategy,
+    table::{IncludeObject, human},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     admission,
@@ -38,6 +39,7 @@ pub async fn run(call: &Call, verb: Verb) -> Result<Reply> {
         Verb::Update => {
             call.check_write_options("UpdateOptions")?;
             let scale = write::receive_as(call, "autoscaling/v1", "Scale")?.value;
+            refuse_others(call, &scale)?;
             let name = scale["metadata"]["name"].as_str().unwrap_or_default();
             if name != call.target.name {
                 let url = &call.target.name;
@@ -52,6 +54,22 @@ pub async fn run(call: &Call, verb: Verb) -> Result<Reply> {
         }
         _ => Err(Status::method_not_allowed()),
     }
+}
+
+/// Only a Scale can be written to a scale.
+fn refuse_others(call: &Call, scale: &Value) -> Result<()> {
+    let text = |field: &str| scale[field].as_str().unwrap_or_default();
+    let (kind, version) = (text("kind"), api::catalogue::split_api_version(text("apiVersion")).1);
+    if kind == "Scale" {
+        return Ok(());
+    }
+    if call.kind.custom.is_some() {
+        let what = "no kind is registered for the type v1.Scale in scheme \
+                    \"k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_handler.go:781\"";
+        return Err(Status::bad_request(what));
+    }
+    let why = format!("converting ({version}.{kind}) to (autoscaling.Scale): unknown conversion");
+    Err(write::cannot_handle(kind, version, "Scale", &why))
 }
 
 /// The new Scale, and whether its managedFields are already right.
@@ -101,7 +119,8 @@ async fn change(call: &Call, make: impl Fn(&Value, &Context<'_>) -> Result<(Valu
         if update::version_asked(&scale)?.is_some_and(|asked| asked != old.revision) {
             return Err(Status::modified(call.kind.group(), call.kind.plural(), &call.target.name));
         }
-        let errors = api::validate::scale(&scale);
+        // The replicas of a custom object are checked where they are kept.
+        let errors = if call.kind.custom.is_some() { Vec::new() } else { api::validate::scale(&scale) };
         if !errors.is_empty() {
             return Err(Status::invalid("autoscaling", "Scale", &call.target.name, &errors));
         }
@@ -160,5 +179,41 @@ fn read_for_write(call: &Call, value: &Value) -> Result<Value> {
     match call.kind.custom.as_ref().and_then(|c| c.version()) {
         Some(version) => version.scale_of(value).unwrap_or_else(|| Err(Status::no_such_path())).map(|(scale, _)| scale),
         None => strategy::scale::get(&call.kind.resource, value).ok_or_else(Status::no_such_path),
+    }
+}
+
+/// A Scale as kubectl shows it: what is wanted, and what there is.
+pub fn table(scale: &Value, include: IncludeObject, now: i64) -> Value {
+    let column =
+        |name: &str, kind: &str| json!({"name": name, "type": kind, "format": "", "description": "", "priority": 0});
+    let count = |part: &str| scale[part]["replicas"].as_i64().unwrap_or(0);
+    let metadata = &scale["metadata"];
+    let born = metadata["creationTimestamp"].as_str().and_then(|time| time.parse::<jiff::Timestamp>().ok());
+    let age = born.map_or("<unknown>".to_owned(), |born| human(now - born.as_second()));
+    let object = match include {
+        IncludeObject::None => Value::Null,
+        IncludeObject::Object => scale.clone(),
+        IncludeObject::Metadata => {
+            json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+        }
+    };
+    json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1",
+        "metadata": {"resourceVersion": metadata["resourceVersion"]},
+        "columnDefinitions": [column("Name", "string"), column("Desired", "integer"), column("Available", "integer"),
+            column("Age", "string")],
+        "rows": [{"cells": [metadata["name"], count("spec"), count("status"), age], "object": object}]})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scale_has_a_table_of_its_own() {
+        let scale = json!({"kind": "Scale", "metadata": {"name": "d", "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"replicas": 3}, "status": {}});
+        let born = "2026-01-01T00:01:00Z".parse::<jiff::Timestamp>().unwrap().as_second();
+        let table = table(&scale, IncludeObject::None, born);
+        assert_eq!(table["rows"], json!([{"cells": ["d", 3, 0, "60s"], "object": null}]));
     }
 }

@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use api::{
     names,
+    selector::scan,
     status::{Result, Status},
     strategy,
 };
 use serde_json::{Value, json};
 
 use super::write::{self, Written};
-use crate::{admission, call::Call, clock, object, object::Object, reply::Reply, webhooks::convert};
+use crate::{
+    admission, call::Call, clock, kinds::DEFINITIONS, object, object::Object, reply::Reply, webhooks::convert,
+};
 
 /// How often a generated name that is taken is made anew.
 const TRIES: usize = 8;
@@ -39,10 +42,9 @@ pub fn place(call: &Call, value: &mut Value) -> Result<()> {
                 "the namespace of the provided object does not match the namespace sent on the request",
             ));
         }
-    } else if !got.is_empty() {
-        return Err(Status::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
+    } else {
+        // What lies in no namespace cannot be put into one: upstream drops the wish without a word.
+        metadata.remove("namespace");
     }
     Ok(())
 }
@@ -68,6 +70,32 @@ fn forget_what_is_ours(value: &mut Value) {
     }
 }
 
+/// Nothing new of a kind whose definition is on its way out.
+fn refuse_if_ending(call: &Call, value: &Value) -> Result<()> {
+    let kind = &call.kind;
+    if kind.custom.is_none() {
+        return Ok(());
+    }
+    let key = format!("{}//{}.{}", call.cluster, kind.plural(), kind.group());
+    let definition = call.server.cache.get(DEFINITIONS, &key);
+    if definition.is_none_or(|d| scan::raw_at(&d.json, &["metadata", "deletionTimestamp"]).is_none()) {
+        return Ok(());
+    }
+    let name = value["metadata"]["name"].as_str().unwrap_or_default();
+    let why = "create not allowed while custom resource definition is terminating";
+    Err(Status::forbidden(kind.group(), kind.plural(), name, why))
+}
+
+/// The name is in use, perhaps by an object that only waits for its finalizers.
+fn taken(call: &Call, key: &str, name: &str) -> Status {
+    let mut status = Status::already_exists(call.kind.group(), call.kind.plural(), name);
+    let there = call.server.cache.get(&call.kind.collection, key);
+    if there.is_some_and(|there| there.value()["metadata"]["deletionTimestamp"].is_string()) {
+        status.message = format!("object is being deleted: {}", status.message);
+    }
+    status
+}
+
 /// Everything behind decoding: admission, preparation, validation, commit. Also how an update creates.
 pub async fn insert(call: &Call, mut value: Value) -> Result<Arc<Object>> {
     write::track(call, None, &mut value);
@@ -77,6 +105,7 @@ pub async fn insert(call: &Call, mut value: Value) -> Result<Arc<Object>> {
 /// The same for an object whose managedFields are already right, as apply leaves them.
 pub async fn insert_tracked(call: &Call, mut value: Value) -> Result<Arc<Object>> {
     forget_what_is_ours(&mut value);
+    refuse_if_ending(call, &value)?;
     let mut home = admission::namespace(call, &value)?;
     admission::create(call, &mut value).await?;
     place(call, &mut value)?;
@@ -121,7 +150,7 @@ pub async fn insert_tracked(call: &Call, mut value: Value) -> Result<Arc<Object>
         }
         let name = final_value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let key = call.kind.key(&call.cluster, &call.target.namespace, &name);
-        let taken = || Status::already_exists(call.kind.group(), call.kind.plural(), &name);
+        let taken = || taken(call, &key, &name);
         if call.dry_run() {
             if call.server.cache.get(&call.kind.collection, &key).is_some() {
                 return Err(taken());

@@ -7,7 +7,7 @@ use api::{
     patch::go::json_name,
     status::{Result, Status},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{create, update, write};
 use crate::{call::Call, clock, negotiate::media_type, object::Object, render, reply::Reply, webhooks::convert};
@@ -137,6 +137,7 @@ fn current(call: &Call, old: &Object) -> Result<Value> {
 /// A patched object goes through the same checks as one that was sent whole.
 fn accept(call: &Call, mut value: Value, patch: &Patch, old: &Object) -> Result<Value> {
     let kind = &*call.kind;
+    write::keep_reset(&mut value);
     if let (None, Some((schema, ty))) = (&kind.custom, kind.schema()) {
         write::check_kind(kind, &value)?;
         // Upstream shows the whole patched object, but the patch itself if it was a strategic one.
@@ -145,9 +146,9 @@ fn accept(call: &Call, mut value: Value, patch: &Patch, old: &Object) -> Result<
         judge_strict(call, patch, &patched, unknown)?;
     } else {
         let patched = value.to_string();
+        // A wrong version is told by validation, as a wrong kind is.
         let unknown = write::conform(kind, &mut value)?;
         judge_strict(call, patch, &patched, unknown)?;
-        write::check_kind(kind, &value)?;
     }
     let asked = update::version_asked(&value)?;
     if asked.is_some_and(|asked| asked != old.revision) {
@@ -160,6 +161,7 @@ fn accept(call: &Call, mut value: Value, patch: &Patch, old: &Object) -> Result<
     }
     create::place(call, &mut value)?;
     write::default(kind, &mut value);
+    write::dedup_owners(call, &mut value, " after mutating admission happens");
     Ok(value)
 }
 
@@ -193,6 +195,7 @@ async fn apply(call: &Call, force: bool) -> Result<Reply> {
                     );
                     return Err(Status::conflict(call.kind.group(), call.kind.plural(), &call.target.name, &why));
                 }
+                update::check_name(call, &config)?;
                 let mut value = api::apply::apply(&ctx, None, &config, force)?;
                 settle(call, &mut value)?;
                 match create::insert_tracked(call, value).await {
@@ -240,7 +243,8 @@ async fn apply_once(
 pub fn read_config(call: &Call) -> Result<Value> {
     let parsed = decode::parse(&call.body, decode::Format::Yaml)
         .map_err(|status| Status::bad_request(format!("error decoding YAML: {}", status.message)))?;
-    let mut config = parsed.value;
+    // An empty document is a configuration of nothing, which is then told to be of no kind.
+    let config = if parsed.value.is_null() { json!({}) } else { parsed.value };
     if !config.is_object() {
         let kind = json_name(&config);
         let what = format!(
@@ -256,13 +260,17 @@ pub fn read_config(call: &Call) -> Result<Value> {
             )));
         }
         ("Ignore", _) | (_, None) => {}
-        (_, Some(_)) => parsed.duplicates.iter().for_each(|why| call.warn(why.clone())),
+        // Of the parser's list of errors each one is a warning.
+        (_, Some(_)) => {
+            let lines = parsed.duplicates.iter().flat_map(|why| why.lines());
+            lines.filter(|line| line.starts_with("  ")).for_each(|line| call.warn(line.trim().to_owned()));
+        }
     }
-    check_config(call, &mut config)?;
+    check_config(call, &config)?;
     Ok(config)
 }
 
-fn check_config(call: &Call, config: &mut Value) -> Result<()> {
+fn check_config(call: &Call, config: &Value) -> Result<()> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (api_version, kind) = (text(&config["apiVersion"]), text(&config["kind"]));
     if kind != call.kind.name() || api_version != call.kind.api_version {
@@ -270,9 +278,7 @@ fn check_config(call: &Call, config: &mut Value) -> Result<()> {
         return Err(Status::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")));
     }
     let name = text(&config["metadata"]["name"]);
-    if name.is_empty() {
-        create::metadata(config).insert("name".into(), call.target.name.clone().into());
-    } else if name != call.target.name {
+    if !name.is_empty() && name != call.target.name {
         let what = format!("the name of the object ({name}) does not match the name on the URL ({})", call.target.name);
         return Err(Status::bad_request(what));
     }

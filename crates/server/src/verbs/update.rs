@@ -69,7 +69,7 @@ pub async fn update(call: &Call) -> Result<Reply> {
     .map(Reply::ok)
 }
 
-fn check_name(call: &Call, value: &Value) -> Result<()> {
+pub fn check_name(call: &Call, value: &Value) -> Result<()> {
     let name = value["metadata"]["name"].as_str().unwrap_or_default();
     if name.is_empty() {
         let what = format!(

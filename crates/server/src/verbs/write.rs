@@ -105,7 +105,7 @@ fn unregistered(kind: &str, api_version: &str) -> String {
     )
 }
 
-fn cannot_handle(kind: &str, version: &str, expected: &str, why: &str) -> Status {
+pub fn cannot_handle(kind: &str, version: &str, expected: &str, why: &str) -> Status {
     Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {expected}: {why}"))
 }
 
@@ -116,6 +116,7 @@ pub fn admit_as(call: &Call, received: Received) -> Result<Value> {
     if kind.custom.is_none() {
         check_kind(kind, &value)?;
     }
+    keep_reset(&mut value);
     let unknown = conform(kind, &mut value)?;
     if kind.custom.is_some() {
         // Unknown fields of custom resources come sorted, wherever they stand.
@@ -129,7 +130,18 @@ pub fn admit_as(call: &Call, received: Received) -> Result<Value> {
         wildcard::bare(&mut value);
     }
     default(kind, &mut value);
+    dedup_owners(call, &mut value, "");
     Ok(value)
+}
+
+/// An empty list of managedFields asks for nobody to own anything. Decoding leaves empty lists out, but one empty entry
+/// means the same.
+pub fn keep_reset(value: &mut Value) {
+    if let Some(Value::Array(owners)) = value.pointer_mut("/metadata/managedFields")
+        && owners.is_empty()
+    {
+        owners.push(serde_json::json!({}));
+    }
 }
 
 pub fn check_kind(kind: &Kind, value: &Value) -> Result<()> {
@@ -173,7 +185,10 @@ pub fn go_type(kind: &Kind, suffix: &str) -> String {
 /// Types right, unknown fields dropped and answered in upstream's sentences.
 pub fn conform(kind: &Kind, value: &mut Value) -> Result<Vec<String>> {
     if let Some(custom) = &kind.custom {
-        let unknown = custom.definition.decode(value).map_err(Status::bad_request)?;
+        let unknown = custom
+            .definition
+            .decode(value)
+            .map_err(|why| cannot_handle(kind.name(), &kind.resource.version, kind.name(), &why))?;
         return Ok(unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect());
     }
     let Some((schema, ty)) = kind.schema() else { return Ok(Vec::new()) };
@@ -362,7 +377,7 @@ pub fn shown(key: &str, stored: &Bytes, created: Revision, revision: Revision) -
     Object::new(key.into(), json, created, revision)
 }
 
-fn without_revision(stored: &Bytes) -> Bytes {
+pub fn without_revision(stored: &Bytes) -> Bytes {
     let mut value: Value = serde_json::from_slice(stored).unwrap_or_default();
     if let Some(metadata) = value["metadata"].as_object_mut() {
         metadata.remove("resourceVersion");
@@ -380,6 +395,28 @@ pub fn warn_about(call: &Call, new: &Value, old: Option<&Value>) {
     };
     for warning in warnings {
         call.warn(warning);
+    }
+}
+
+/// An owner that is named twice counts once. `when` is what upstream says of when it looked.
+pub fn dedup_owners(call: &Call, value: &mut Value, when: &str) {
+    let Some(owners) = value.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut) else { return };
+    let mut twice = Vec::new();
+    let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
+    for owner in owners.drain(..) {
+        if kept.contains(&owner) {
+            twice.push(owner["uid"].as_str().unwrap_or_default().to_owned());
+        } else {
+            kept.push(owner);
+        }
+    }
+    *owners = kept;
+    if !twice.is_empty() {
+        call.warn(format!(
+            ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and \
+             may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            twice.join(", ")
+        ));
     }
 }
 

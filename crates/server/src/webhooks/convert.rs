@@ -188,7 +188,14 @@ pub async fn to_stored(call: &Call, value: &mut Value) -> Result<()> {
             *value = one(&call.server, &call.cluster, &custom.definition, &kind.stored_version, taken).await?;
             Ok(())
         }
-        None => render::convert_value(kind, value, true).map_err(Status::internal),
+        None => {
+            render::convert_value(kind, value, true).map_err(Status::internal)?;
+            // What another version does not know is filled in now, so that reads find it as it lies in the store.
+            if let Some(custom) = kind.custom.as_ref().filter(|_| kind.is_converted()) {
+                custom.definition.storage_version().default(value);
+            }
+            Ok(())
+        }
     }
 }
 

@@ -35,15 +35,21 @@ impl Environment {
 }
 
 pub(crate) fn check(expr: &Expr, environment: &Environment) -> Result<Type, Vec<Problem>> {
-    let mut checker = Checker { names: environment.variables.clone(), problems: Vec::new() };
+    let mut checker = Checker { names: environment.variables.clone(), problems: Vec::new(), literals: Vec::new() };
     let ty = checker.of(expr);
-    if checker.problems.is_empty() { Ok(ty) } else { Err(checker.problems) }
+    match (checker.problems.is_empty(), checker.literals.is_empty()) {
+        (false, _) => Err(checker.problems),
+        (true, false) => Err(checker.literals),
+        (true, true) => Ok(ty),
+    }
 }
 
 struct Checker {
     /// Innermost last.
     names: Vec<(String, Type)>,
     problems: Vec<Problem>,
+    /// Texts that their function cannot take; told only if everything else is right.
+    literals: Vec<Problem>,
 }
 
 fn list(of: Type) -> Type {
@@ -125,7 +131,8 @@ impl Checker {
 
     fn select(&mut self, at: usize, of: &Type, field: &str) -> Type {
         match of {
-            Type::Object(object) => match object.fields.get(field) {
+            // A reserved word stands for itself after a dot, escaped or not.
+            Type::Object(object) => match object.fields.get(field).or(object.fields.get(&*format!("__{field}__"))) {
                 Some(ty) => ty.clone(),
                 None => self.wrong(at, format!("undefined field '{field}'")),
             },
@@ -175,6 +182,11 @@ impl Checker {
             };
         }
         let target = target.map(|target| self.of(target));
+        if let [Expr { kind: Kind::Text(literal), at, .. }] = args
+            && !functions::accepts_literal(name, literal)
+        {
+            self.literals.push(Problem::new(*at, format!("invalid {name} argument")));
+        }
         let args: Vec<Type> = args.iter().map(|arg| self.of(arg)).collect();
         let found = match &target {
             Some(target) => functions::method_type(name, target, &args),

@@ -10,6 +10,7 @@ use super::call;
 use super::eval::{matches, no_overload, none, optional, some};
 use super::types::Type;
 use crate::crd::go;
+use crate::quantity::Quantity;
 
 type Evaluated = Result<Value, Failure>;
 
@@ -93,6 +94,11 @@ pub(crate) fn function(name: &str, args: &[Value]) -> Evaluated {
             let of = go::quoted(of);
             failed(format!("parsing time {of} as \"2006-01-02T15:04:05Z07:00\": cannot parse {of} as \"2006\""))
         }),
+        // The library's own parser has other words for what is wrong.
+        ("quantity", [Value::String(of)]) => match Quantity::parse(of) {
+            Ok(_) => call::function(name, args),
+            Err(why) => failed(why.to_string()),
+        },
         _ => call::function(name, args),
     }
 }
@@ -193,7 +199,7 @@ fn to_int(value: &Value) -> Evaluated {
         Value::Float(_) => failed("integer overflow"),
         Value::String(of) => match of.parse() {
             Ok(n) => Ok(Value::Int(n)),
-            Err(_) => failed(format!("strconv.ParseInt: parsing {}: invalid syntax", go::quoted(of))),
+            Err(_) => failed("type conversion error from 'string' to 'int'"),
         },
         other => call::function("int", std::slice::from_ref(other)),
     }
@@ -207,7 +213,7 @@ fn to_uint(value: &Value) -> Evaluated {
         Value::Float(_) => failed("unsigned integer overflow"),
         Value::String(of) => match of.parse() {
             Ok(n) => Ok(Value::UInt(n)),
-            Err(_) => failed(format!("strconv.ParseUint: parsing {}: invalid syntax", go::quoted(of))),
+            Err(_) => failed("type conversion error from 'string' to 'uint'"),
         },
         _ => no_overload(),
     }
@@ -220,9 +226,18 @@ fn to_double(value: &Value) -> Evaluated {
         Value::UInt(n) => Ok(Value::Float(*n as f64)),
         Value::String(of) => match of.parse() {
             Ok(f) => Ok(Value::Float(f)),
-            Err(_) => failed(format!("strconv.ParseFloat: parsing {}: invalid syntax", go::quoted(of))),
+            Err(_) => failed("type conversion error from 'string' to 'double'"),
         },
         _ => no_overload(),
+    }
+}
+
+/// Whether a text that is written out in an expression is one that the function can take.
+pub(crate) fn accepts_literal(name: &str, literal: &str) -> bool {
+    match name {
+        "matches" => matches("", literal).is_ok(),
+        "timestamp" | "duration" => function(name, &[text(literal.to_owned())]).is_ok(),
+        _ => true,
     }
 }
 

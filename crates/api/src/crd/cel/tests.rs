@@ -66,7 +66,11 @@ fn errors_are_told_as_upstream_tells_them() {
         ("self.s + 1", "no such overload"),
         ("optional.none().value()", "optional.none() dereference"),
         ("nobody", "no such attribute(s): nobody"),
-        ("int('x')", "strconv.ParseInt: parsing \"x\": invalid syntax"),
+        ("int('x')", "type conversion error from 'string' to 'int'"),
+        (
+            "quantity('zzz').isInteger()",
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+        ),
     ] {
         assert_eq!(eval(source), Err(Failure::Error(text.to_owned())), "{source}");
     }

@@ -13,6 +13,8 @@ pub(super) struct Spec<'a> {
     pub(super) conversion: Option<&'a Map<String, Value>>,
     pub(super) preserve_unknown: bool,
     pub(super) versions: Vec<Version<'a>>,
+    /// Whether there is a list of them at all, be it an empty one.
+    pub(super) has_versions: bool,
     pub(super) schema: Option<&'a Value>,
     pub(super) subresources: Option<&'a Value>,
     pub(super) columns: Option<&'a Value>,
@@ -46,6 +48,7 @@ impl<'a> Spec<'a> {
             conversion: raw.get("conversion").and_then(Value::as_object),
             preserve_unknown: raw.get("preserveUnknownFields").and_then(Value::as_bool).unwrap_or(false),
             versions: Vec::new(),
+            has_versions: list.is_some(),
             schema: None,
             subresources: None,
             columns: None,

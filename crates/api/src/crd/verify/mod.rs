@@ -60,9 +60,7 @@ fn name(new: &Value, spec: &Spec<'_>, errors: &mut FieldErrors) {
         return;
     }
     let shown = json!(name);
-    for complaint in names::dns1123_subdomain(name) {
-        errors.push(FieldError::invalid("metadata.name", &shown, &complaint));
-    }
+    // That it is a name at all is checked with the rest of the metadata.
     if name != format!("{}.{}", text(spec.names, "plural"), spec.group) {
         errors.push(FieldError::invalid("metadata.name", &shown, "must be spec.names.plural+\".\"+spec.group"));
     }
@@ -267,7 +265,9 @@ fn stored_versions(status: Option<&Value>, spec: &Spec<'_>, errors: &mut FieldEr
     let path = "status.storedVersions";
     let stored = strings(status.and_then(|s| s.get("storedVersions")));
     if stored.is_empty() {
-        errors.push(FieldError::invalid(path, &json!([]), "must have at least one stored version"));
+        // An empty list is shown as the client wrote it, or as Go shows one that is not there.
+        let shown = status.and_then(|s| s.get("storedVersions")).unwrap_or(&Value::Null);
+        errors.push(FieldError::invalid(path, shown, "must have at least one stored version"));
         return;
     }
     for version in spec.versions.iter().filter(|v| v.flag("storage")) {

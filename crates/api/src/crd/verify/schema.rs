@@ -50,9 +50,10 @@ pub(super) fn validate(schema: Option<&Value>, status: bool, path: &str, errors:
     if map.get("nullable") == Some(&json!(true)) {
         errors.push(FieldError::forbidden(format!("{path}.nullable"), "nullable cannot be true at the root"));
     }
-    let structural = structural::validate(map, &path);
-    let mut sound = structural.is_empty();
-    errors.extend(structural);
+    // What has no structural form at all is refused below, in plainer words.
+    let structural = if expressible(raw, 0) { Some(structural::validate(map, &path)) } else { None };
+    let mut sound = structural.as_ref().is_some_and(Vec::is_empty);
+    errors.extend(structural.into_iter().flatten());
     let root = Node::compile(raw);
     if sound {
         let before = errors.len();
@@ -64,6 +65,21 @@ pub(super) fn validate(schema: Option<&Value>, status: bool, path: &str, errors:
     openapi(map, &path, &place, sound.then_some(&root), &mut found);
     errors.extend(found.schema);
     errors.extend(found.cel);
+}
+
+/// Whether a schema can be made structural: it has none of the keywords that structural schemas have no place for.
+fn expressible(schema: &Value, depth: usize) -> bool {
+    let Some(map) = schema.as_object().filter(|_| depth < 200) else { return true };
+    let none = ["$ref", "definitions", "dependencies", "patternProperties", "additionalItems"];
+    let given =
+        |key: &str| map.get(key).is_some_and(|v| !matches!(v, Value::Null) && *v != json!({}) && *v != json!(""));
+    if none.iter().any(|key| given(key)) || map.get("items").is_some_and(Value::is_array) {
+        return false;
+    }
+    let one = ["items", "not", "additionalProperties"].iter().filter_map(|key| map.get(*key));
+    let many = ["allOf", "anyOf", "oneOf"].iter().filter_map(|key| map.get(*key)?.as_array()).flatten();
+    let named = map.get("properties").and_then(Value::as_object).into_iter().flat_map(|p| p.values());
+    one.chain(many).chain(named).all(|below| expressible(below, depth + 1))
 }
 
 fn root_with_status(raw: &Value, map: &Map<String, Value>, path: &str, errors: &mut FieldErrors) {
@@ -437,7 +453,7 @@ fn compile_rules(rules: &[Rule], node: &Node, path: &str, place: &Place, errors:
         match (&place.uncorrelatable, rule.optional_old_self) {
             (Some(within), _) if verdict.uses_old => {
                 let why = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {within}");
-                errors.push(show::invalid(at("rule"), &show::json(&json!(rule.rule)), &why));
+                errors.push(FieldError::invalid(at("rule"), &json!(rule.rule), &why));
             }
             (_, Some(flag)) if !verdict.uses_old => {
                 let why = "may not be set if oldSelf is not used in rule";
@@ -448,23 +464,19 @@ fn compile_rules(rules: &[Rule], node: &Node, path: &str, place: &Place, errors:
     }
 }
 
-/// Formats that nothing checks, and sets of things that are not scalars.
+/// Formats that nothing checks.
 pub(super) fn warnings(crd: &Value, warnings: &mut Vec<String>) {
     let versions = crd.pointer("/spec/versions").and_then(Value::as_array);
     let mut seen: Vec<&Value> = Vec::new();
-    let mut sets: Vec<String> = Vec::new();
     for schema in versions.into_iter().flatten().filter_map(|v| v.pointer("/schema/openAPIV3Schema")) {
         if !seen.contains(&schema) {
             seen.push(schema);
-            warn(schema, 0, warnings, &mut sets);
+            warn(schema, 0, warnings);
         }
     }
-    sets.sort();
-    sets.dedup();
-    warnings.extend(sets);
 }
 
-fn warn(schema: &Value, depth: usize, warnings: &mut Vec<String>, sets: &mut Vec<String>) {
+fn warn(schema: &Value, depth: usize, warnings: &mut Vec<String>) {
     let Some(map) = schema.as_object().filter(|_| depth < 200) else { return };
     let format = text(map, "format");
     let known = match text(map, "type") {
@@ -476,21 +488,13 @@ fn warn(schema: &Value, depth: usize, warnings: &mut Vec<String>, sets: &mut Vec
     if !format.is_empty() && !known {
         warnings.push(format!("unrecognized format \"{format}\""));
     }
-    let items = map.get("items").and_then(Value::as_object);
-    if let Some(ty @ ("object" | "array")) =
-        items.map(|i| text(i, "type")).filter(|_| text(map, "x-kubernetes-list-type") == "set")
-    {
-        sets.push(format!(
-            "x-kubernetes-list-type: set for items of type \"{ty}\" is not supported by server-side apply or CEL validation rules"
-        ));
-    }
     for key in ["items", "not", "additionalProperties"] {
-        map.get(key).into_iter().for_each(|s| warn(s, depth + 1, warnings, sets));
+        map.get(key).into_iter().for_each(|s| warn(s, depth + 1, warnings));
     }
     for key in ["allOf", "anyOf", "oneOf"] {
         let branches = map.get(key).and_then(Value::as_array);
-        branches.into_iter().flatten().for_each(|s| warn(s, depth + 1, warnings, sets));
+        branches.into_iter().flatten().for_each(|s| warn(s, depth + 1, warnings));
     }
     let properties = map.get("properties").and_then(Value::as_object);
-    properties.into_iter().flatten().for_each(|(_, s)| warn(s, depth + 1, warnings, sets));
+    properties.into_iter().flatten().for_each(|(_, s)| warn(s, depth + 1, warnings));
 }

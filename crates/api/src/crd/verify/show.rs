@@ -13,8 +13,11 @@ const MAX_DEPTH: usize = 200;
 
 /// An error about all versions at once.
 pub(super) fn versions(spec: &Spec<'_>, why: &str) -> FieldError {
-    let shown = spec.versions.iter().map(version).collect::<Vec<_>>().join(",");
-    invalid("spec.versions".to_owned(), &format!("[{shown}]"), why)
+    let shown = match spec.versions.as_slice() {
+        [] if !spec.has_versions => "null".to_owned(),
+        versions => format!("[{}]", versions.iter().map(version).collect::<Vec<_>>().join(",")),
+    };
+    invalid("spec.versions".to_owned(), &shown, why)
 }
 
 /// An error whose value is already printed.

@@ -206,6 +206,36 @@ fn updates_keep_what_may_not_change() {
 }
 
 #[test]
+fn literals_are_tried_and_reserved_words_are_names() {
+    let with = |rule: &str| {
+        let crd = plains(json!({ "type": "object", "properties": { "spec": { "type": "object",
+            "properties": { "namespace": { "type": "string", "maxLength": 9 } },
+            "x-kubernetes-validations": [{ "rule": rule }] } } }));
+        validate_definition(&crd, None).iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(with("self.namespace == 'x' && self.__namespace__.matches('^a+$')"), "");
+    assert!(with("self.namespace.matches('[')").contains("<input>:1:24: invalid matches argument"));
+    assert!(with("timestamp('x') < timestamp('2020-01-01T00:00:00Z')").contains("1:11: invalid timestamp argument"));
+    assert!(with("duration('x') < duration('1h')").contains("1:10: invalid duration argument"));
+}
+
+#[test]
+fn what_has_no_structural_form_is_told_once() {
+    let crd = plains(json!({ "type": "object", "properties": {
+        "a": { "type": "array", "items": [{ "type": "string" }] }, "b": { "$ref": "#/x" } } }));
+    let errors: Vec<String> = validate_definition(&crd, None).iter().map(ToString::to_string).collect();
+    assert!(!errors.is_empty() && errors.iter().all(|e| e.contains("Forbidden: ")), "{errors:?}");
+}
+
+#[test]
+fn sets_of_objects_are_not_warned_of() {
+    let items = json!({ "type": "object", "x-kubernetes-map-type": "atomic" });
+    let crd = plains(json!({ "type": "object", "properties": {
+        "a": { "type": "array", "x-kubernetes-list-type": "set", "items": items } } }));
+    assert_eq!(definition_warnings(&crd, None), [""; 0]);
+}
+
+#[test]
 fn unknown_formats_are_warned_of() {
     let crd = plains(json!({ "type": "object", "properties": { "a": { "type": "string", "format": "nonsense" } } }));
     assert_eq!(definition_warnings(&crd, None), ["unrecognized format \"nonsense\""]);
