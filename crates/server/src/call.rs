@@ -110,8 +110,8 @@ impl Call {
         if manager.len() > 128 {
             errors.push(FieldError::too_long("fieldManager", 128));
         }
-        if let Some((_, c)) = manager.char_indices().find(|(_, c)| c.is_control()) {
-            let detail = format!("should only contain printable characters, found {c:?}");
+        if let Some((at, c)) = manager.chars().enumerate().find(|(_, c)| c.is_control()) {
+            let detail = format!("invalid character U+{:04X} (at position {at})", c as u32);
             errors.push(FieldError::invalid("fieldManager", &manager.into(), &detail));
         }
         let validation = self.query.get("fieldValidation");

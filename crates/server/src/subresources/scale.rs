@@ -37,13 +37,8 @@ pub async fn run(call: &Call, verb: Verb) -> Result<Reply> {
         }
         Verb::Update => {
             call.check_write_options("UpdateOptions")?;
-            let scale = write::receive_as(call, "autoscaling/v1", "Scale")?.value;
-            let name = scale["metadata"]["name"].as_str().unwrap_or_default();
-            if name != call.target.name {
-                let url = &call.target.name;
-                let what = format!("the name of the object ({name}) does not match the name on the URL ({url})");
-                return Err(Status::bad_request(what));
-            }
+            let scale = write::receive_kind(call, "autoscaling/v1", "Scale")?;
+            update::check_name(call, &scale)?;
             change(call, |_, _| Ok((scale.clone(), false))).await
         }
         Verb::Patch => {
@@ -98,6 +93,7 @@ async fn change(call: &Call, make: impl Fn(&Value, &Context<'_>) -> Result<(Valu
         before["metadata"]["managedFields"] = api::apply::scale_entries(&owners, &paths).into();
         let (mut scale, tracked) = make(&before, &ctx)?;
         decode::conform(ctx.schema, ty, &mut scale).map_err(Status::bad_request)?;
+        update::check_uid(call, scale["metadata"]["uid"].as_str().unwrap_or_default(), &old)?;
         if update::version_asked(&scale)?.is_some_and(|asked| asked != old.revision) {
             return Err(Status::modified(call.kind.group(), call.kind.plural(), &call.target.name));
         }

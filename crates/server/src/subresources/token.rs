@@ -9,16 +9,12 @@ use crate::{
     clock,
     identity::token_request::{self, Objects},
     reply::Reply,
-    types,
     verbs::write,
 };
 
 pub async fn request(call: &Call) -> Result<Reply> {
     call.check_write_options("CreateOptions")?;
-    let mut request = write::receive_as(call, "authentication.k8s.io/v1", "TokenRequest")?.value;
-    if let Some(ty) = types::find("authentication.k8s.io", "v1", "TokenRequest") {
-        api::decode::conform(api::schema::builtin(), ty, &mut request).map_err(api::status::Status::bad_request)?;
-    }
+    let mut request = write::receive_kind(call, "authentication.k8s.io/v1", "TokenRequest")?;
     api::defaults::apply("authentication.k8s.io", "v1", "TokenRequest", &mut request);
     admission::restrict_token(call, &request)?;
     admission::review(call, admission::Operation::Create, &mut request, None).await?;
