@@ -284,3 +284,36 @@ def test_eviction(kubectl):
     kubectl.center.api("POST", f"/api/v1/namespaces/{kubectl.ns}/pods/p/eviction",
                        {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p", "namespace": kubectl.ns}})
     wait_for("the pod to be gone", lambda: kubectl("get", "pod", "p", "--ignore-not-found") == "")
+
+
+def test_resize_of_a_pod(kubectl, center):
+    resources = {"requests": {"cpu": "100m"}, "limits": {"cpu": "200m"}}
+    kubectl("run", "grows", "--image=x", "--overrides", json.dumps({"spec": {"containers": [
+        {"name": "grows", "image": "x", "resources": resources}]}}))
+    more = {"spec": {"containers": [{"name": "grows", "resources": {"requests": {"cpu": "150m"}}}]}}
+    kubectl("patch", "pod", "grows", "--subresource", "resize", "-p", json.dumps(more))
+    pod = kubectl.json("get", "pod", "grows")
+    assert pod["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "150m"} and pod["metadata"]["generation"] == 2
+    less = {"spec": {"containers": [{"name": "grows", "resources": {"limits": {"cpu": None}}}]}}
+    refused = center.api("PATCH", f"/api/v1/namespaces/{kubectl.ns}/pods/grows/resize", less, expect=[422],
+                         content_type="application/strategic-merge-patch+json")
+    assert "resource limits cannot be removed" in refused["message"]
+
+
+def test_a_dry_run_that_is_misspelled_deletes_nothing(center, ns):
+    path = f"/api/v1/namespaces/{ns}/configmaps"
+    center.api("POST", path, {"metadata": {"name": "kept", "labels": {"k": "v"}}})
+    for at in [f"{path}/kept?dryRun=Bogus", f"{path}?labelSelector=k&dryRun=Bogus"]:
+        assert "Unsupported value" in center.api("DELETE", at, expect=[422])["message"]
+    assert center.api("DELETE", f"/api/v1/watch/namespaces/{ns}/configmaps/kept", expect=[405])
+    assert center.api("DELETE", f"{path}/kept?resourceVersion=1", expect=[409])
+    assert center.api("GET", f"{path}/kept")
+    # A collection that is deleted in pages goes page by page, and is shown as it was.
+    for name in ["a", "b", "c"]:
+        center.api("POST", path, {"metadata": {"name": name, "labels": {"p": "q"}, "finalizers": ["example.com/x"]}})
+    page = center.api("DELETE", f"{path}?labelSelector=p&limit=2")
+    assert [o["metadata"].get("deletionTimestamp") for o in page["items"]] == [None, None] and page["metadata"]["continue"]
+    left = center.api("GET", f"{path}?labelSelector=p")["items"]
+    assert ["deletionTimestamp" in o["metadata"] for o in left] == [True, True, False]
+    for name in ["a", "b", "c"]:
+        center.api("PATCH", f"{path}/{name}", {"metadata": {"finalizers": None}}, content_type="application/merge-patch+json")

@@ -298,6 +298,7 @@ impl Server {
         let offer = match (asked.kind.custom.is_some(), verb) {
             (false, Verb::Watch) => Offer::Watch,
             (true, Verb::Watch) => Offer::CustomWatch,
+            (false, Verb::List) if asked.kind.resource.can("watch") => Offer::List,
             (false, _) => Offer::Objects,
             (true, _) => Offer::CustomObjects,
         };

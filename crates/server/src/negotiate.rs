@@ -75,6 +75,8 @@ fn unsupported(_content_type: &str) -> Status {
 pub enum Offer {
     /// JSON, YAML, protobuf; also as Table and partial metadata.
     Objects,
+    /// The same for a list of what can be watched.
+    List,
     /// The same without protobuf (custom resources).
     CustomObjects,
     /// Watch streams have no YAML.
@@ -93,7 +95,7 @@ impl Offer {
 
     fn refusal(self) -> Status {
         let list = match self {
-            Self::Objects => "application/json, application/yaml, application/vnd.kubernetes.protobuf",
+            Self::Objects | Self::List => "application/json, application/yaml, application/vnd.kubernetes.protobuf",
             Self::CustomObjects => "application/json, application/yaml",
             Self::Watch => "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
             Self::CustomWatch => "application/json;stream=watch",
@@ -115,22 +117,35 @@ pub fn accept(header: &str, offer: Offer) -> Result<Accept> {
         })
         .collect();
     clauses.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let chosen = clauses.iter().filter(|(q, _)| *q > 0.0).find_map(|(_, clause)| served(clause, offer));
-    chosen.ok_or_else(|| {
+    if !matches!(offer, Offer::CustomObjects | Offer::CustomWatch) {
+        // Upstream's router refuses what no handler of the path could ever answer. It knows whole names only.
         let known = |clause: &str| {
-            let media = media_type(clause);
-            matches!(media.as_str(), "*/*" | "application/*") || Format::of(&media).is_some()
+            let media = clause.split(';').next().unwrap_or_default().trim();
+            media == "*/*" || Format::of(media).is_some()
         };
-        let builtin = matches!(offer, Offer::Objects | Offer::Watch);
-        if builtin && !clauses.iter().any(|(_, clause)| known(clause)) {
-            // Upstream's router refuses what no handler of the path could ever answer.
-            return Status::not_acceptable(
+        if !clauses.iter().any(|(_, clause)| known(clause)) {
+            let streams = match offer {
+                Offer::List | Offer::Watch => {
+                    ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+                }
+                _ => "",
+            };
+            return Err(Status::not_acceptable(format!(
                 "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, \
-                 application/vnd.kubernetes.protobuf",
-            )
-            .with_causes(Vec::new());
+                 application/vnd.kubernetes.protobuf{streams}"
+            ))
+            .with_causes(Vec::new()));
         }
-        offer.refusal()
+    }
+    clauses.iter().find_map(|(_, clause)| served(clause, offer)).ok_or_else(|| {
+        // A watch is first asked as a list would be, and only then whether it can be a stream.
+        let as_list = match offer {
+            Offer::Watch => Offer::List,
+            Offer::CustomWatch => Offer::CustomObjects,
+            other => other,
+        };
+        let fits = clauses.iter().any(|(_, clause)| served(clause, as_list).is_some());
+        if fits { offer.refusal() } else { as_list.refusal() }
     })
 }
 
@@ -141,13 +156,14 @@ fn served(clause: &str, offer: Offer) -> Option<Accept> {
         "*/*" | "application/*" => Format::Json,
         other => Format::of(other)?,
     };
-    let (mut kind, mut group, mut version, mut pretty) = ("", "", "", false);
+    let (mut kind, mut group, mut version, mut pretty, mut stream) = ("", "", "", false, "");
     for part in parts {
         match part.split_once('=') {
             Some(("as", value)) => kind = value,
             Some(("g", value)) => group = value,
             Some(("v", value)) => version = value,
             Some(("pretty", value)) => pretty = value == "1" || value == "true",
+            Some(("stream", value)) => stream = value,
             _ => {}
         }
     }
@@ -164,9 +180,13 @@ fn served(clause: &str, offer: Offer) -> Option<Accept> {
         }
         _ => return None,
     };
-    // Tables and partial metadata are the server's own kinds: they go in every format, for custom resources too.
-    let fits =
-        if shape == Shape::Object { offer.takes(format) } else { offer.takes(format) || format == Format::Protobuf };
+    let fits = match (shape, format) {
+        (Shape::Table, Format::Protobuf) => false,
+        // Partial metadata is the server's own kind: it goes in protobuf for custom resources too.
+        (Shape::Partial | Shape::PartialList, Format::Protobuf) => true,
+        _ => offer.takes(format),
+    };
+    let fits = fits && matches!(stream, "" | "watch");
     fits.then_some(Accept { format, shape, pretty })
 }
 
@@ -191,6 +211,14 @@ mod tests {
             assert_eq!((got.format, got.shape), (format, shape), "{header}");
         }
         assert_eq!(accept("text/html", Offer::Objects).unwrap_err().code, 406);
+        assert_eq!(accept("application/*", Offer::Objects).unwrap_err().code, 406);
+        assert!(accept("application/json;q=0", Offer::Objects).is_ok());
+        let streams = accept("text/csv", Offer::List).unwrap_err().message;
+        assert!(streams.ends_with("application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"));
+        let table = "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io";
+        assert_eq!(accept(table, Offer::Objects).unwrap_err().code, 406);
+        let stream = accept("application/json;stream=frob", Offer::Watch).unwrap_err().message;
+        assert!(stream.ends_with("application/yaml, application/vnd.kubernetes.protobuf"), "{stream}");
         assert_eq!(accept("application/yaml", Offer::Watch).unwrap_err().code, 406);
         assert_eq!(accept("application/vnd.kubernetes.protobuf", Offer::CustomObjects).unwrap_err().code, 406);
         let fallback = accept("application/vnd.kubernetes.protobuf,application/json", Offer::CustomObjects).unwrap();

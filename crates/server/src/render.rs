@@ -289,6 +289,7 @@ pub fn list(kind: &Arc<Kind>, accept: Accept, include: IncludeObject, list: List
             let mut metadata = json!({});
             list_metadata(&list, &mut metadata);
             let items: Vec<Value> = list.items.iter().map(|o| partial(o)).collect();
+            let items = if items.is_empty() { Value::Null } else { items.into() };
             let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
                 "metadata": metadata, "items": items});
             value(&list, format).map(Body::from)

@@ -245,6 +245,8 @@ impl Verb {
         let named = !target.name.is_empty();
         Some(match method.as_str() {
             "GET" | "HEAD" if target.watch => Self::Watch,
+            // The old form of a watch is that and nothing else.
+            _ if target.watch => return None,
             "GET" | "HEAD" if named => Self::Get,
             "GET" | "HEAD" if query.flag("watch") => Self::Watch,
             "GET" | "HEAD" => Self::List,
@@ -304,6 +306,9 @@ mod tests {
         }
         let watch = target("/api/v1/watch/namespaces/a/pods/b");
         assert!(watch.watch && watch.name == "b" && watch.namespace == "a");
+        let nothing = Query::parse(None);
+        assert_eq!(Verb::of(&Method::GET, &watch, &nothing), Some(Verb::Watch));
+        assert_eq!(Verb::of(&Method::DELETE, &watch, &nothing), None);
     }
 
     #[test]

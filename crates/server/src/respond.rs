@@ -23,7 +23,8 @@ use crate::{
 pub fn reply(call: &Call, reply: Reply) -> Response<Body> {
     let response = match make(&call.kind, call.accept, call, reply) {
         Ok(response) => response,
-        Err(status) => failure(&status, call.accept.format),
+        // What cannot be given the shape that was asked for is told in JSON.
+        Err(status) => failure(&status, Format::Json),
     };
     prettily(call, with_warnings(call, response))
 }

@@ -19,7 +19,7 @@ pub fn json(doc: &mut Value, patch: &[u8]) -> Result<()> {
     let operations = decode(patch)?;
     if operations.len() > MAX_OPERATIONS {
         return Err(Status::too_large(format!(
-            "Request entity is too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+            "Request entity too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
             operations.len()
         )));
     }
@@ -160,7 +160,12 @@ fn add(parent: &mut Value, key: &str, value: Value) -> Option<()> {
             map.insert(key.to_owned(), value);
         }
         Value::Array(items) => {
-            let at = if key == "-" { items.len() } else { index(key, items.len())? };
+            // Counted from the end, -1 is behind the last.
+            let at = match key {
+                "-" => items.len(),
+                back if back.starts_with('-') => index(back, items.len() + 1)?,
+                from_start => index(from_start, items.len())?,
+            };
             items.insert(at, value);
         }
         _ => return None,
@@ -229,6 +234,9 @@ mod tests {
             (json!([{"op":"add","path":"/list/-","value":4}]), "/list", json!([1, 2, 3, 4])),
             (json!([{"op":"add","path":"/list/3","value":4}]), "/list", json!([1, 2, 3, 4])),
             (json!([{"op":"add","path":"/list/0","value":4}]), "/list", json!([4, 1, 2, 3])),
+            (json!([{"op":"add","path":"/list/-1","value":4}]), "/list", json!([1, 2, 3, 4])),
+            (json!([{"op":"add","path":"/list/-2","value":4}]), "/list", json!([1, 2, 4, 3])),
+            (json!([{"op":"add","path":"/list/-4","value":4}]), "/list", json!([4, 1, 2, 3])),
             (json!([{"op":"remove","path":"/list/-1"}]), "/list", json!([1, 2])),
             (json!([{"op":"replace","path":"/list/1","value":9}]), "/list", json!([1, 9, 3])),
         ];

@@ -75,8 +75,15 @@ pub(super) fn only_ephemeral_containers(new: &mut Value, old: &Value) {
     raise_if_changed(new, old);
 }
 
-/// Of what the resize subresource is sent, only the resources of containers count.
+/// Of what the resize subresource is sent, only the resources of containers count. Other containers than there were are left
+/// for validation to refuse.
 pub(super) fn only_resize(new: &mut Value, old: &Value) {
+    let names = |pod: &Value, containers: &str| -> Vec<Option<Value>> {
+        list(pod, &["spec", containers]).iter().map(|container| container.get("name").cloned()).collect()
+    };
+    if ["containers", "initContainers"].iter().any(|containers| names(new, containers) != names(old, containers)) {
+        return;
+    }
     let sent = new.clone();
     restore(new, old);
     let Some(spec) = within(new, "spec") else { return };

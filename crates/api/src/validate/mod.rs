@@ -234,6 +234,7 @@ pub fn update(resource: &Resource, subresource: &str, new: &Value, old: &Value) 
         "approval" => cluster::signing_request_update(root, old, "approval"),
         "finalize" if &*resource.kind == "Namespace" => config::namespace_finalize(root),
         "ephemeralcontainers" => pod::update::ephemeral_containers(root, old),
+        "resize" => pod::resize::pod(root, old),
         _ => {
             let again = || {
                 if rules.meta {

@@ -32,6 +32,10 @@ pub fn create(call: &Call, collection: &str, value: &mut Value) {
 pub fn judge(call: &Call, value: &Value, old: Option<&Value>) -> Result<()> {
     match (&*call.kind.collection, old) {
         ("core/pods" | "core/persistentvolumeclaims", None) => pods::within_limits(call, value),
+        ("core/pods", Some(old)) if call.target.subresource == "resize" => {
+            pods::resize(call, value, old)?;
+            pods::within_limits(call, value)
+        }
         ("core/persistentvolumeclaims", Some(old)) if call.target.subresource.is_empty() => {
             let size = |claim: &Value| {
                 let size = claim["spec"]["resources"]["requests"]["storage"].as_str();

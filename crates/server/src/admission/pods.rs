@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use api::{
-    status::{Result, Status},
+    quantity::Quantity,
+    status::{Cause, Result, Status},
     strategy::{admission, limits},
 };
 use serde_json::Value;
 
-use super::{Plugin, all, forbid, on, one};
+use super::{Plugin, all, forbid, on, one, usage};
 use crate::call::Call;
 
 /// The default account is made right after its namespace: whoever is quicker waits for it.
@@ -148,6 +149,40 @@ fn runtime_class(call: &Call, pod: &mut Value) -> Result<()> {
         return Err(forbid(call, pod, &format!("pod rejected: RuntimeClass {name:?} not found")));
     };
     admission::runtime_class(pod, &class).map_err(|why| forbid(call, pod, &why))
+}
+
+/// A pod that runs somewhere may only ask for what its node could ever give.
+pub fn resize(call: &Call, pod: &Value, old: &Value) -> Result<()> {
+    let name = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+    if name.is_empty() || pod["metadata"]["generation"] == old["metadata"]["generation"] {
+        return Ok(());
+    }
+    let Some(node) = one(call, "core/nodes", "", name) else {
+        return Err(forbid(call, pod, &format!("node {name:?} not found")));
+    };
+    let refuse = |why: String, reason: &str| {
+        let cause = Cause { reason: reason.into(), message: String::new(), field: String::new() };
+        Err(forbid(call, pod, &why).with_causes(vec![cause]))
+    };
+    let system = node["metadata"]["labels"]["kubernetes.io/os"].as_str().unwrap_or("linux");
+    if system != "linux" {
+        let why = format!("pod resize is only supported on linux nodes, node {name:?} is {system:?}");
+        return refuse(why, "UnsupportedPlatform");
+    }
+    let (wanted, there) = (usage::pod_total(&pod["spec"], "requests"), usage::amounts(&node["status"]["allocatable"]));
+    let of = |amounts: &usage::Amounts, name: &str| amounts.get(name).cloned().unwrap_or_else(Quantity::zero);
+    let mut missing = Vec::new();
+    for name in ["cpu", "memory"] {
+        let (wanted, there) = (of(&wanted, name), of(&there, name));
+        if wanted > there {
+            let shown = |amount: &Quantity| if name == "cpu" { amount.milli_value() } else { amount.value() };
+            missing.push(format!("{name}, requested: {}, allocatable: {}", shown(&wanted), shown(&there)));
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    refuse(format!("node didn't have enough allocatable resources: {}", missing.join("; ")), "NodeCapacity")
 }
 
 /// What the limit ranges of the namespace have against a pod or a claim.

@@ -81,7 +81,7 @@ fn pod(value: &Value) -> Amounts {
 }
 
 /// What a pod needs at its worst moment: all containers together, or one that runs before them.
-fn pod_total(spec: &Value, field: &str) -> Amounts {
+pub fn pod_total(spec: &Value, field: &str) -> Amounts {
     let mut together = Amounts::new();
     let mut peak = Amounts::new();
     for container in list(&spec["initContainers"]) {

@@ -15,16 +15,19 @@ use crate::{
 };
 
 pub async fn bind(call: &Call, pod: &str) -> Result<Reply> {
-    let binding = write::receive_as(call, "v1", "Binding")?.value;
+    let binding = write::receive_kind(call, "v1", "Binding")?;
+    if binding["metadata"]["name"].as_str() != Some(pod) {
+        return Err(Status::bad_request("name in URL does not match name in Binding object"));
+    }
     bind_to(call, pod, binding).await
 }
 
 /// Through `/bindings`: the object names the pod.
 pub async fn bind_named(call: &Call) -> Result<Reply> {
-    let binding = write::receive_as(call, "v1", "Binding")?.value;
+    let binding = write::receive_kind(call, "v1", "Binding")?;
     let pod = binding["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     if pod.is_empty() {
-        return Err(Status::bad_request("the name of the pod to bind is missing: set metadata.name"));
+        return Err(Status::bad_request("Name parameter required."));
     }
     bind_to(call, &pod, binding).await
 }
@@ -39,13 +42,11 @@ async fn bind_to(call: &Call, pod: &str, mut binding: Value) -> Result<Reply> {
     if !errors.is_empty() {
         return Err(Status::new(500, "", api::field::FieldError::join(&errors)));
     }
-    let name = binding["metadata"]["name"].as_str().unwrap_or_default();
-    if !name.is_empty() && name != pod {
-        return Err(Status::bad_request("name in URL does not match name in Binding object"));
-    }
     let pods = on_pod(call, pod, "binding")?;
     let now = clock::now();
+    let uid = binding["metadata"]["uid"].as_str().unwrap_or_default();
     update::change(&pods, |old| {
+        update::check_uid(&pods, uid, old)?;
         let mut value = old.value();
         api::strategy::bind(&mut value, &binding, api::strategy::Now { rfc3339: &now })
             .map_err(|why| Status::conflict("", "pods/binding", pod, &why))?;

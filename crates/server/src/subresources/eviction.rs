@@ -21,7 +21,7 @@ use crate::{
 const MOST_UNCONFIRMED: usize = 2000;
 
 pub async fn evict(call: &Call) -> Result<Reply> {
-    let mut eviction = write::receive_as(call, "policy/v1", "Eviction")?.value;
+    let mut eviction = write::receive_kind(call, "policy/v1", "Eviction")?;
     let name = call.target.name.as_str();
     if eviction["metadata"]["name"].as_str().unwrap_or_default() != name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
@@ -37,7 +37,7 @@ pub async fn evict(call: &Call) -> Result<Reply> {
         }
         // Whoever names the revision that they saw means that one, and the mark would be another.
         let is_named = !eviction["deleteOptions"]["preconditions"]["resourceVersion"].is_null();
-        if !is_named && pod["metadata"]["deletionTimestamp"].is_null() {
+        if !is_named {
             mark(call, name).await?;
         }
     }
@@ -95,9 +95,8 @@ async fn disrupt(call: &Call, pod: &Value) -> Result<()> {
         if budgets.is_empty() {
             return Ok(());
         }
-        return Err(Status::internal(
-            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
-        ));
+        let why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+        return Err(Status::new(500, "", why));
     };
     let mut on_budget = on_pod(call, budget, "status")?;
     on_budget.kind = call

@@ -38,14 +38,8 @@ pub async fn run(call: &Call, verb: Verb) -> Result<Reply> {
         }
         Verb::Update => {
             call.check_write_options("UpdateOptions")?;
-            let scale = write::receive_as(call, "autoscaling/v1", "Scale")?.value;
-            refuse_others(call, &scale)?;
-            let name = scale["metadata"]["name"].as_str().unwrap_or_default();
-            if name != call.target.name {
-                let url = &call.target.name;
-                let what = format!("the name of the object ({name}) does not match the name on the URL ({url})");
-                return Err(Status::bad_request(what));
-            }
+            let scale = write::receive_kind(call, "autoscaling/v1", "Scale")?;
+            update::check_name(call, &scale)?;
             change(call, |_, _| Ok((scale.clone(), false))).await
         }
         Verb::Patch => {
@@ -54,22 +48,6 @@ pub async fn run(call: &Call, verb: Verb) -> Result<Reply> {
         }
         _ => Err(Status::method_not_allowed()),
     }
-}
-
-/// Only a Scale can be written to a scale.
-fn refuse_others(call: &Call, scale: &Value) -> Result<()> {
-    let text = |field: &str| scale[field].as_str().unwrap_or_default();
-    let (kind, version) = (text("kind"), api::catalogue::split_api_version(text("apiVersion")).1);
-    if kind == "Scale" {
-        return Ok(());
-    }
-    if call.kind.custom.is_some() {
-        let what = "no kind is registered for the type v1.Scale in scheme \
-                    \"k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_handler.go:781\"";
-        return Err(Status::bad_request(what));
-    }
-    let why = format!("converting ({version}.{kind}) to (autoscaling.Scale): unknown conversion");
-    Err(write::cannot_handle(kind, version, "Scale", &why))
 }
 
 /// The new Scale, and whether its managedFields are already right.
@@ -116,6 +94,7 @@ async fn change(call: &Call, make: impl Fn(&Value, &Context<'_>) -> Result<(Valu
         before["metadata"]["managedFields"] = api::apply::scale_entries(&owners, &paths).into();
         let (mut scale, tracked) = make(&before, &ctx)?;
         decode::conform(ctx.schema, ty, &mut scale).map_err(Status::bad_request)?;
+        update::check_uid(call, scale["metadata"]["uid"].as_str().unwrap_or_default(), &old)?;
         if update::version_asked(&scale)?.is_some_and(|asked| asked != old.revision) {
             return Err(Status::modified(call.kind.group(), call.kind.plural(), &call.target.name));
         }

@@ -9,28 +9,13 @@ use crate::{
     clock,
     identity::token_request::{self, Objects},
     reply::Reply,
-    types,
     verbs::write,
 };
 
 pub async fn request(call: &Call) -> Result<Reply> {
     call.check_write_options("CreateOptions")?;
-    let mut request = write::receive_as(call, "authentication.k8s.io/v1", "TokenRequest")?.value;
-    let text = |field: &str| request[field].as_str().unwrap_or_default();
-    if text("kind") != "TokenRequest" {
-        let (kind, version) = (text("kind"), api::catalogue::split_api_version(text("apiVersion")).1);
-        let why = format!("converting ({version}.{kind}) to (authentication.TokenRequest): unknown conversion");
-        return Err(write::cannot_handle(kind, version, "TokenRequest", &why));
-    }
-    if let Some(ty) = types::find("authentication.k8s.io", "v1", "TokenRequest") {
-        api::decode::conform(api::schema::builtin(), ty, &mut request).map_err(Status::bad_request)?;
-    }
+    let mut request = write::receive_kind(call, "authentication.k8s.io/v1", "TokenRequest")?;
     api::defaults::apply("authentication.k8s.io", "v1", "TokenRequest", &mut request);
-    let named = request["metadata"]["namespace"].as_str().unwrap_or_default();
-    if !named.is_empty() && named != call.target.namespace {
-        let what = "the namespace of the provided object does not match the namespace sent on the request";
-        return Err(Status::bad_request(what));
-    }
     // A namespace that is ending gives out nothing new, whether or not the account is still there.
     let account = serde_json::json!({"metadata": {"name": call.target.name}});
     admission::namespace(call, &account)?;

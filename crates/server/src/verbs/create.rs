@@ -23,7 +23,7 @@ pub async fn create(call: &Call) -> Result<Reply> {
     let received = write::receive(call)?;
     let mut value = write::admit_as(call, received)?;
     place(call, &mut value)?;
-    if value["metadata"]["resourceVersion"].as_str().is_some_and(|v| !v.is_empty()) {
+    if value["metadata"]["resourceVersion"].as_str().is_some_and(|v| !matches!(v, "" | "0")) {
         return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
     }
     insert(call, value).await.map(Reply::created)

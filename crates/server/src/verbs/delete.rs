@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{
     create::metadata,
     get::reach,
-    selection::Selection,
+    list, options,
     write::{self, Beside, Written},
 };
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
     object,
     object::Object,
     owner::{self, To, Verdict},
-    reply::{List, Reply},
+    reply::Reply,
 };
 
 const TRIES: usize = 30;
@@ -40,6 +40,14 @@ pub struct Options {
 
 pub async fn delete(call: &Call) -> Result<Reply> {
     let options = Options::read(call)?;
+    options.warn(call);
+    let name = call.target.name.as_str();
+    if &*call.kind.collection == "scheduling.k8s.io/priorityclasses"
+        && matches!(name, "system-node-critical" | "system-cluster-critical")
+    {
+        let why = "this is a system priority class and cannot be deleted";
+        return Err(Status::forbidden(call.kind.group(), call.kind.plural(), name, why));
+    }
     reach(call, 0).await?;
     match remove(call, &call.key(), &call.target.name, &options).await? {
         Removed::Gone(object) if returns_object(call) => Ok(Reply::ok(object)),
@@ -50,24 +58,18 @@ pub async fn delete(call: &Call) -> Result<Reply> {
 
 pub async fn delete_collection(call: &Call) -> Result<Reply> {
     let options = Options::read(call)?;
-    let selection = Selection::of(call)?;
-    reach(call, 0).await?;
-    let snapshot = call.snapshot();
-    let found: Vec<_> =
-        snapshot.items.range(selection.prefix(), "").filter(|o| selection.matches(&call.kind, o)).cloned().collect();
-    let mut items = Vec::with_capacity(found.len());
-    for object in found {
-        let name = object.name().to_owned();
-        match remove(call, &object.key, &name, &options).await {
-            // As they were found: what the deletion made of each of them is not told.
-            Ok(_) => items.push(object),
+    options.warn(call);
+    let found = list::found(call).await?;
+    for object in &found.items {
+        match remove(call, &object.key, object.name(), &options).await {
+            Ok(_) => {}
             // Somebody else deleted it in the meantime: that is what was wanted.
             Err(status) if status.code == 404 => {}
             Err(status) => return Err(status),
         }
     }
-    let revision = call.server.cache.revision();
-    Ok(Reply::List(List { items, revision, next: None, remaining: None }))
+    // They are told as they were found.
+    Ok(Reply::List(found))
 }
 
 pub enum Removed {
@@ -97,8 +99,8 @@ pub async fn remove(call: &Call, key: &str, name: &str, options: &Options) -> Re
         }
         let mut new = value.clone();
         let pending = mark(kind, &mut new, options);
-        let hurried =
-            value["metadata"]["deletionGracePeriodSeconds"].as_i64().is_some_and(|grace| grace > 0) && !pending;
+        let is_graceful = default_grace(kind, &value).is_some();
+        let hurried = is_graceful && !pending && new != value;
         if pending {
             if new == value {
                 return Ok(Removed::Marked(old));
@@ -117,7 +119,9 @@ pub async fn remove(call: &Call, key: &str, name: &str, options: &Options) -> Re
                 return Ok(Removed::Marked(object));
             }
         } else {
-            let gone = |revision| Arc::new(write::shown(key, &object::encode(&new), old.created, revision));
+            // What goes at once was never marked, where there is no grace period to end.
+            let last = if is_graceful { &new } else { &value };
+            let gone = |revision| Arc::new(write::shown(key, &object::encode(last), old.created, revision));
             if dry_run {
                 return Ok(Removed::Gone(gone(old.revision)));
             }
@@ -141,9 +145,7 @@ pub async fn remove(call: &Call, key: &str, name: &str, options: &Options) -> Re
 /// Puts the marks of deletion on an object. True if it has to wait for something, false if it can go now.
 pub fn mark(kind: &Kind, value: &mut Value, options: &Options) -> bool {
     let already = value["metadata"]["deletionTimestamp"].is_string();
-    let default_grace =
-        if kind.custom.is_some() { None } else { strategy::default_grace_period(&kind.resource, value) };
-    let grace = match (default_grace, options.grace) {
+    let grace = match (default_grace(kind, value), options.grace) {
         // Kinds without graceful deletion, and pods that nobody runs, have nothing to finish.
         (None | Some(0), _) => 0,
         // A negative period means the shortest there is.
@@ -189,10 +191,16 @@ pub fn mark(kind: &Kind, value: &mut Value, options: &Options) -> bool {
         return true;
     }
     metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
-    if let Some(generation) = generation.filter(|_| grace > 0) {
+    // A definition is marked by a hand of its own.
+    if let Some(generation) = generation.filter(|generation| *generation > 0 && !kind.is_definition()) {
         metadata.insert("generation".into(), (generation + 1).into());
     }
     grace > 0 || !finalizers.is_empty()
+}
+
+/// How long an object is given to end by itself; `None` for kinds that just go.
+fn default_grace(kind: &Kind, value: &Value) -> Option<i64> {
+    if kind.custom.is_some() { None } else { strategy::default_grace_period(&kind.resource, value) }
 }
 
 /// The finalizers that an object has after a deletion with these options.
@@ -250,31 +258,25 @@ impl Options {
     fn read(call: &Call) -> Result<Self> {
         let mut value = json!({});
         if call.body.is_empty() {
+            let query = &call.query;
             for name in ["propagationPolicy", "gracePeriodSeconds", "orphanDependents"] {
-                let text = call.query.get(name);
-                if !text.is_empty() {
+                if query.has(name) {
+                    let text = query.get(name);
                     value[name] = match name {
-                        "gracePeriodSeconds" => text
-                            .parse::<i64>()
-                            .map_err(|_| {
-                                Status::bad_request(format!("strconv.ParseInt: parsing \"{text}\": invalid syntax"))
-                            })?
-                            .into(),
-                        "orphanDependents" => call.query.flag(name).into(),
+                        "gracePeriodSeconds" => options::int(text)?.into(),
+                        "orphanDependents" => query.flag(name).into(),
                         _ => text.into(),
                     };
                 }
             }
-        } else {
-            value = write::receive_as(call, "v1", "DeleteOptions")?.value;
-            if value["kind"] != "DeleteOptions" {
-                let what = format!(
-                    "no kind {} is registered for version {} in scheme \
-                     \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\"",
-                    value["kind"], value["apiVersion"]
-                );
-                return Err(Status::bad_request(what));
+            for name in ["uid", "resourceVersion"] {
+                if !query.get(name).is_empty() {
+                    value["preconditions"][name] = query.get(name).into();
+                }
             }
+            value["dryRun"] = query.all("dryRun").collect::<Vec<_>>().into();
+        } else {
+            value = write::receive_options(call, "DeleteOptions")?;
         }
         Self::from_value(&value)
     }
@@ -314,6 +316,16 @@ impl Options {
             propagation,
             dry_run: runs.contains(&"All"),
         })
+    }
+
+    /// Jobs leave their pods behind for whoever does not say otherwise, and few expect that.
+    fn warn(&self, call: &Call) {
+        if &*call.kind.collection == "batch/jobs" && self.propagation.is_none() {
+            call.warn(
+                "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them \
+                 or set propagationPolicy=Orphan to suppress this warning",
+            );
+        }
     }
 
     /// The DeleteOptions object that they are.

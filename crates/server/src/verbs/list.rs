@@ -26,11 +26,17 @@ use crate::{
 /// Where the next page begins. Clients must not look inside, but upstream's is JSON in base64 too.
 #[derive(Serialize, Deserialize)]
 struct Continue {
+    #[serde(default)]
     v: String,
-    rv: Revision,
+    /// Below 0, as upstream has it where a list need not be of one revision, it is the newest.
+    #[serde(default)]
+    rv: i64,
     /// The key of the last object shown, behind the collection's prefix.
+    #[serde(default)]
     start: String,
 }
+
+const VERSION: &str = "meta.k8s.io/v1";
 
 /// As lenient as Go's decoder about the last bits.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -42,6 +48,11 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 );
 
 pub async fn list(call: &Call) -> Result<Reply> {
+    found(call).await.map(Reply::List)
+}
+
+/// The objects that the query asks for.
+pub async fn found(call: &Call) -> Result<List> {
     let limit = options::limit(&call.query)?;
     let version = options::list(&call.query)?;
     let selection = Selection::of(call)?;
@@ -52,9 +63,17 @@ pub async fn list(call: &Call) -> Result<Reply> {
         }
         let from = decode(token)?;
         let after = format!("{}{}", selection.prefix(), from.start);
-        let snapshot = at(call, from.rv, true).await?;
-        return Ok(Reply::List(page(call, &selection, snapshot, &after, limit)));
+        let snapshot = match Revision::try_from(from.rv) {
+            Ok(revision) => at(call, revision, true).await?,
+            Err(_) => {
+                reach(call, 0).await?;
+                call.snapshot()
+            }
+        };
+        return Ok(page(call, &selection, snapshot, &after, limit));
     }
+    // Whoever takes any version gets what is at hand, and gets it whole.
+    let limit = if version == Version::Any { 0 } else { limit };
     let snapshot = match version {
         Version::Latest | Version::Any => {
             reach(call, 0).await?;
@@ -65,11 +84,12 @@ pub async fn list(call: &Call) -> Result<Reply> {
             call.snapshot()
         }
         Version::Exactly(revision) => {
-            reach(call, revision).await?;
+            // That very version is not worth waiting for.
+            reach(call, revision).await.map_err(|status| status.retry_after(0))?;
             at(call, revision, false).await?
         }
     };
-    Ok(Reply::List(page(call, &selection, snapshot, "", limit)))
+    Ok(page(call, &selection, snapshot, "", limit))
 }
 
 fn page(call: &Call, selection: &Selection, snapshot: Snapshot, after: &str, limit: usize) -> List {
@@ -124,19 +144,66 @@ fn page_expired() -> Status {
 
 fn encode(prefix: &str, last: &Object, rv: Revision) -> String {
     let start = last.key.strip_prefix(prefix).unwrap_or(&last.key).to_owned();
-    let token = Continue { v: "meta.k8s.io/v1".into(), rv, start };
+    let token = Continue { v: VERSION.into(), rv: i64::try_from(rv).unwrap_or(i64::MAX), start };
     BASE64.encode(serde_json::to_vec(&token).unwrap_or_default())
 }
 
 fn decode(token: &str) -> Result<Continue> {
     let refuse = |why: String| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
-    let bytes = BASE64.decode(token.trim_end_matches('=')).map_err(|error| refuse(error.to_string()))?;
-    serde_json::from_slice(&bytes).map_err(|error| {
-        let first = bytes.first().map_or(' ', |b| char::from(*b));
-        if bytes.first() == Some(&b'{') {
-            refuse(error.to_string())
-        } else {
+    let bytes = BASE64.decode(token.trim_end_matches('=')).map_err(|error| match error {
+        base64::DecodeError::InvalidByte(at, _) => refuse(format!("illegal base64 data at input byte {at}")),
+        other => refuse(other.to_string()),
+    })?;
+    let from: Continue = serde_json::from_slice(&bytes).map_err(|error| match bytes.first() {
+        Some(b'{') => refuse(error.to_string()),
+        Some(b'[') => refuse("json: cannot unmarshal array into Go value of type storage.continueToken".into()),
+        first => {
+            let first = first.map_or(' ', |b| char::from(*b));
             refuse(format!("invalid character '{first}' looking for beginning of value"))
         }
-    })
+    })?;
+    if from.v != VERSION {
+        return Err(refuse(format!("server does not recognize this encoded version {}", from.v)));
+    }
+    if from.rv == 0 {
+        return Err(refuse(format!("incorrect encoded start resourceVersion (version {VERSION})")));
+    }
+    if from.start.is_empty() {
+        return Err(refuse(format!("encoded start key empty (version {VERSION})")));
+    }
+    // A key has no parts that lead elsewhere.
+    if from.start.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        return Err(refuse(from.start));
+    }
+    Ok(from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_that_lead_nowhere() {
+        for (token, why) in [
+            (
+                r#"{"v":"meta.k8s.io/v1","rv":0,"start":"x"}"#,
+                "incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
+            ),
+            (r#"{"v":"foo","rv":1,"start":"x"}"#, "server does not recognize this encoded version foo"),
+            (r#"{"v":"meta.k8s.io/v1","rv":5,"start":""}"#, "encoded start key empty (version meta.k8s.io/v1)"),
+            (r#"{"v":"meta.k8s.io/v1","rv":5,"start":"../x"}"#, "../x"),
+            ("{}", "server does not recognize this encoded version "),
+            ("[]", "json: cannot unmarshal array into Go value of type storage.continueToken"),
+            ("abc", "invalid character 'a' looking for beginning of value"),
+        ] {
+            let refusal = decode(&BASE64.encode(token)).err().unwrap();
+            assert_eq!(refusal.message, format!("invalid continue token: continue key is not valid: {why}"));
+        }
+        assert_eq!(
+            decode("%%").err().unwrap().message,
+            "invalid continue token: continue key is not valid: illegal base64 data at input byte 0"
+        );
+        let newest = decode(&BASE64.encode(r#"{"v":"meta.k8s.io/v1","rv":-1,"start":"ns/x"}"#)).unwrap();
+        assert_eq!((newest.rv, newest.start.as_str()), (-1, "ns/x"));
+    }
 }

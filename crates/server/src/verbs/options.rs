@@ -112,18 +112,25 @@ pub fn get(query: &Query) -> Result<Revision> {
 }
 
 pub fn limit(query: &Query) -> Result<usize> {
-    let number = |name: &str| match query.get(name) {
-        "" => Ok(0),
-        text => text
-            .parse::<i64>()
-            .map_err(|_| Status::bad_request(format!("strconv.ParseInt: parsing \"{text}\": invalid syntax"))),
-    };
+    let number = |name: &str| if query.has(name) { int(query.get(name)) } else { Ok(0) };
     number("timeoutSeconds")?;
     Ok(usize::try_from(number("limit")?).unwrap_or(0))
 }
 
+/// A number in a query.
+pub fn int(text: &str) -> Result<i64> {
+    text.parse().map_err(|_| Status::bad_request(format!("strconv.ParseInt: parsing \"{text}\": {}", fault(text))))
+}
+
 fn not_a_number(field: &str, text: &str) -> String {
-    format!("{field}: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax")
+    format!("{field}: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": {}", fault(text))
+}
+
+/// What Go has against a text that is not a number it can hold.
+fn fault(text: &str) -> &'static str {
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    if is_number && !text.starts_with('-') { "value out of range" } else { "invalid syntax" }
 }
 
 fn refuse(errors: Vec<FieldError>) -> Result<()> {

@@ -66,7 +66,16 @@ async fn merge_patch(call: &Call) -> Result<Reply> {
 }
 
 async fn strategic_patch(call: &Call) -> Result<Reply> {
-    let body = patch_object(call)?;
+    // A strategic patch is decoded where it is applied, and its faults come bare.
+    let mut body = decode::parse(&call.body, decode::Format::Json)?;
+    if body.value.is_null() {
+        body.value = serde_json::json!({});
+    }
+    if !body.value.is_object() {
+        let what = json_name(&body.value);
+        let why = format!("json: cannot unmarshal {what} into Go value of type map[string]interface {{}}");
+        return Err(Status::bad_request(why));
+    }
     let patch = Patch { shown: api::patch::go::plain(&body.value), duplicates: body.duplicates, strategic: true };
     patched(call, &patch, |value| {
         let (schema, ty) = call.kind.schema().ok_or_else(Status::no_such_path)?;
@@ -85,15 +94,39 @@ struct Patch {
 impl Patch {
     fn refuse(&self, patched: &str, why: &str) -> Status {
         // Upstream decodes the result of a strategic patch by other means, which have other words for a wrong type.
-        let why = match why.rsplit_once(" of type ") {
-            Some((_, ty)) if self.strategic && why.starts_with("json: cannot unmarshal") => {
-                format!("unrecognized type: {ty}")
-            }
-            _ => why.to_owned(),
-        };
+        let why = if self.strategic { unrestorable(why) } else { why.to_owned() };
         let shown = if self.strategic { &self.shown } else { patched };
         let error = api::field::FieldError::invalid("patch", &shown.into(), &why);
         Status::invalid("", "", "", &vec![error])
+    }
+}
+
+/// Upstream makes an object of a strategic patch's result value by value, and not from text.
+fn unrestorable(why: &str) -> String {
+    let Some((what, ty)) =
+        why.strip_prefix("json: cannot unmarshal ").and_then(|mismatch| mismatch.rsplit_once(" of type "))
+    else {
+        let is_text = why.starts_with("illegal base64");
+        return if is_text { format!("error decoding from json: {why}") } else { why.to_owned() };
+    };
+    let what = what.split(" into ").next().unwrap_or(what);
+    let found = match what {
+        "array" => "slice",
+        "object" => "map",
+        "number" => "int64",
+        number if number.starts_with("number") => "float64",
+        other => other,
+    };
+    let is_number = |ty: &str| ty.starts_with("int") || ty.starts_with("uint") || ty.starts_with("float");
+    match ty {
+        list if list.starts_with("[]") => format!("cannot restore slice from {found}"),
+        map if map.starts_with("map[") => format!("cannot restore map from {found}"),
+        "string" if found == "int64" => format!("cannot convert {found} to {ty}"),
+        number if is_number(number) && matches!(found, "int64" | "float64") => {
+            format!("cannot convert {found} to {ty}")
+        }
+        scalar if is_number(scalar) || matches!(scalar, "string" | "bool") => format!("unrecognized type: {scalar}"),
+        _ => format!("cannot restore struct from: {found}"),
     }
 }
 
@@ -139,6 +172,12 @@ fn accept(call: &Call, mut value: Value, patch: &Patch, old: &Object) -> Result<
     let kind = &*call.kind;
     write::keep_reset(&mut value);
     if let (None, Some((schema, ty))) = (&kind.custom, kind.schema()) {
+        // What a strategic patch says of kind and version is passed over, and what another takes away is put back.
+        for (field, own) in [("kind", kind.name()), ("apiVersion", kind.api_version.as_str())] {
+            if patch.strategic || value[field].is_null() && field == "kind" {
+                value[field] = own.into();
+            }
+        }
         write::check_kind(kind, &value)?;
         // Upstream shows the whole patched object, but the patch itself if it was a strategic one.
         let patched = if patch.strategic { String::new() } else { value.to_string() };
@@ -154,11 +193,7 @@ fn accept(call: &Call, mut value: Value, patch: &Patch, old: &Object) -> Result<
     if asked.is_some_and(|asked| asked != old.revision) {
         return Err(Status::modified(kind.group(), kind.plural(), &call.target.name));
     }
-    let name = value["metadata"]["name"].as_str().unwrap_or_default();
-    if name != call.target.name {
-        let what = format!("the name of the object ({name}) does not match the name on the URL ({})", call.target.name);
-        return Err(Status::bad_request(what));
-    }
+    update::check_name(call, &value)?;
     create::place(call, &mut value)?;
     write::default(kind, &mut value);
     write::dedup_owners(call, &mut value, " after mutating admission happens");
@@ -289,4 +324,29 @@ fn check_config(call: &Call, config: &Value) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_restored() {
+        let of =
+            |what: &str, ty: &str| unrestorable(&format!("json: cannot unmarshal {what} into Go value of type {ty}"));
+        for (what, ty, want) in [
+            ("string", "v1.Container", "cannot restore struct from: string"),
+            ("array", "v1.ObjectMeta", "cannot restore struct from: slice"),
+            ("string", "[]v1.Container", "cannot restore slice from string"),
+            ("object", "[]v1.Container", "cannot restore slice from map"),
+            ("number", "string", "cannot convert int64 to string"),
+            ("number 1.5", "int32", "cannot convert float64 to int32"),
+            ("string", "int32", "unrecognized type: int32"),
+            ("bool", "string", "unrecognized type: string"),
+        ] {
+            assert_eq!(of(what, ty), want);
+        }
+        let base64 = "illegal base64 data at input byte 0";
+        assert_eq!(unrestorable(base64), format!("error decoding from json: {base64}"));
+    }
 }

@@ -69,6 +69,7 @@ pub async fn update(call: &Call) -> Result<Reply> {
     .map(Reply::ok)
 }
 
+/// The object that is sent is the one that the path names.
 pub fn check_name(call: &Call, value: &Value) -> Result<()> {
     let name = value["metadata"]["name"].as_str().unwrap_or_default();
     if name.is_empty() {
@@ -96,7 +97,7 @@ pub fn version_asked(value: &Value) -> Result<Option<u64>> {
     }
 }
 
-fn check_uid(call: &Call, uid: &str, old: &Object) -> Result<()> {
+pub fn check_uid(call: &Call, uid: &str, old: &Object) -> Result<()> {
     let have = old.value()["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
     if uid.is_empty() || uid == have {
         return Ok(());

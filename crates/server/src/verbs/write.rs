@@ -50,7 +50,8 @@ pub fn receive_as(call: &Call, api_version: &str, kind: &str) -> Result<Received
 }
 
 fn receive_protobuf(call: &Call, expected: &str) -> Result<Received> {
-    let unknown = proto::unwrap(&call.body)?;
+    let unknown = proto::unwrap(&call.body)
+        .map_err(|status| Status::bad_request(unrecognized(call, expected, &status.message)))?;
     let (group, version) = api::catalogue::split_api_version(&unknown.api_version);
     let ty = types::find(group, version, &unknown.kind).ok_or_else(|| {
         cannot_handle(&unknown.kind, version, expected, &unregistered(&unknown.kind, &unknown.api_version))
@@ -63,28 +64,100 @@ fn receive_protobuf(call: &Call, expected: &str) -> Result<Received> {
 }
 
 fn receive_text(call: &Call, api_version: &str, kind: &str, format: decode::Format) -> Result<Received> {
-    let unrecognized = |why: &str| {
-        let what =
-            format!("the object provided is unrecognized (must be of type {kind}): {why} ({})", summary(&call.body));
-        Status::bad_request(what)
-    };
-    let no_type = |why: &str| unrecognized(&format!("couldn't get version/kind; json parse error: {why}"));
-    let parsed = decode::parse(&call.body, format).map_err(|status| no_type(&status.message))?;
-    let mut value = parsed.value;
-    if !value.is_object() {
-        let shape = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }";
-        return Err(no_type(&format!("json: cannot unmarshal {} into Go value of type {shape}", json_name(&value))));
-    }
+    let refuse = |why: &str| Status::bad_request(unrecognized(call, kind, why));
+    let mut received = parse_typed(&call.body, format).map_err(|why| refuse(&why))?;
+    let value = &mut received.value;
     for (field, wanted) in [("kind", kind), ("apiVersion", api_version)] {
         if value[field].is_null() || value[field] == "" {
             if call.kind.custom.is_some() && wanted == call.kind.name() {
                 let text = String::from_utf8_lossy(&call.body);
-                return Err(unrecognized(&format!("Object 'Kind' is missing in '{text}'")));
+                return Err(refuse(&format!("Object 'Kind' is missing in '{text}'")));
             }
             value[field] = wanted.into();
         }
     }
+    Ok(received)
+}
+
+fn unrecognized(call: &Call, kind: &str, why: &str) -> String {
+    format!("the object provided is unrecognized (must be of type {kind}): {why} ({})", summary(&call.body))
+}
+
+/// An object of which kind and version can be told, if it says them. What is not there at all is an empty one.
+fn parse_typed(body: &[u8], format: decode::Format) -> std::result::Result<Received, String> {
+    let no_type = |why: &str| format!("couldn't get version/kind; json parse error: {why}");
+    let parsed = decode::parse(body, format).map_err(|status| no_type(&status.message))?;
+    let value = if parsed.value.is_null() { serde_json::json!({}) } else { parsed.value };
+    if !value.is_object() {
+        let shape = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }";
+        return Err(no_type(&format!("json: cannot unmarshal {} into Go value of type {shape}", json_name(&value))));
+    }
+    for field in ["apiVersion", "kind"] {
+        if !value[field].is_null() && !value[field].is_string() {
+            let what = json_name(&value[field]);
+            return Err(no_type(&format!(
+                "json: cannot unmarshal {what} into Go struct field .{field} of type string"
+            )));
+        }
+    }
+    if let Some(version) = value["apiVersion"].as_str().filter(|version| version.matches('/').count() > 1) {
+        return Err(format!("unexpected GroupVersion string: {version}"));
+    }
     Ok(Received { value, duplicates: parsed.duplicates, format })
+}
+
+/// Options that come as a body. They belong to no group, and upstream reads them by a table of their own.
+pub fn receive_options(call: &Call, kind: &str) -> Result<Value> {
+    let mut value = match Format::of_body(call.header("content-type"))? {
+        Format::Protobuf => receive_protobuf(call, kind)?.value,
+        Format::Json => parse_typed(&call.body, decode::Format::Json).map_err(Status::bad_request)?.value,
+        Format::Yaml => parse_typed(&call.body, decode::Format::Yaml).map_err(Status::bad_request)?.value,
+    };
+    let said = |field: &str, default: &str| match value[field].as_str() {
+        None | Some("") => default.to_owned(),
+        Some(text) => text.to_owned(),
+    };
+    let (got, version) = (said("kind", kind), said("apiVersion", "meta.k8s.io/v1"));
+    if got != kind {
+        let scheme = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27";
+        let what = format!("no kind \"{got}\" is registered for version \"{version}\" in scheme \"{scheme}\"");
+        return Err(Status::bad_request(what));
+    }
+    if let Some(ty) = types::find("", "v1", kind) {
+        decode::conform(api::schema::builtin(), ty, &mut value).map_err(Status::bad_request)?;
+    }
+    Ok(value)
+}
+
+/// The body of a subresource that has a kind of its own: read, held against that kind, and put where the path says.
+pub fn receive_kind(call: &Call, api_version: &str, kind: &str) -> Result<Value> {
+    let Received { mut value, duplicates, format } = receive_as(call, api_version, kind)?;
+    let said = |field: &str| value[field].as_str().unwrap_or_default();
+    let (got_kind, got_version) = (said("kind").to_owned(), said("apiVersion").to_owned());
+    let (group, version) = api::catalogue::split_api_version(&got_version);
+    let (wanted_group, _) = api::catalogue::split_api_version(api_version);
+    // Old clients evict in a version that is served no more, and upstream still reads it.
+    let read_as = if got_version == "policy/v1beta1" && got_kind == "Eviction" { "v1" } else { version };
+    let Some(ty) = types::find(group, read_as, &got_kind) else {
+        return Err(cannot_handle(&got_kind, version, kind, &unregistered(&got_kind, &got_version)));
+    };
+    if got_kind != kind {
+        let package = if wanted_group.is_empty() { "core" } else { wanted_group.split('.').next().unwrap_or_default() };
+        let why = format!("converting ({version}.{got_kind}) to ({package}.{kind}): unknown conversion");
+        return Err(cannot_handle(&got_kind, version, kind, &why));
+    }
+    if group != wanted_group {
+        let what = format!(
+            "the API version in the data ({got_version}) does not match the expected API version ({api_version})"
+        );
+        return Err(Status::bad_request(what));
+    }
+    let unknown = decode::conform(api::schema::builtin(), ty, &mut value)
+        .map_err(|why| cannot_handle(kind, version, kind, &why))?;
+    let strict = decode::strict_errors(&call.body, format, duplicates, unknown);
+    judge_strict_as(call, kind, version, strict)?;
+    super::create::place(call, &mut value)?;
+    Ok(value)
 }
 
 /// The beginning of a body, as upstream shows it: text if it looks like JSON, else in hexadecimal.
@@ -198,13 +271,17 @@ pub fn conform(kind: &Kind, value: &mut Value) -> Result<Vec<String>> {
 
 /// fieldValidation: what a client wants to hear of fields that nobody knows.
 pub fn judge_strict(call: &Call, kind: &Kind, strict: Vec<String>) -> Result<()> {
+    judge_strict_as(call, kind.name(), &kind.resource.version, strict)
+}
+
+fn judge_strict_as(call: &Call, kind: &str, version: &str, strict: Vec<String>) -> Result<()> {
     if strict.is_empty() {
         return Ok(());
     }
     match call.query.get("fieldValidation") {
         "Strict" => {
             let why = format!("strict decoding error: {}", strict.join(", "));
-            Err(cannot_handle(kind.name(), &kind.resource.version, kind.name(), &why))
+            Err(cannot_handle(kind, version, kind, &why))
         }
         "Ignore" => Ok(()),
         _ => {

@@ -2,6 +2,7 @@
 
 pub(crate) mod container;
 mod env;
+pub(crate) mod resize;
 pub(crate) mod resources;
 pub(crate) mod scheduling;
 mod security;
