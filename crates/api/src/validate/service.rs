@@ -10,6 +10,7 @@ use super::meta;
 use super::node::{Go, Node, Quoted};
 use super::pod::container::{port_number, port_number_or_name};
 use super::pod::optional;
+use super::status::{self, balancer};
 use crate::names::{self, NameRule};
 
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
@@ -19,7 +20,14 @@ const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ran
 const MAX_AFFINITY_SECONDS: i64 = 86400;
 
 pub(super) fn rules() -> Rules {
-    Rules::new(service).updated(service_update).named(NameRule::Label)
+    Rules::new(service).updated(service_update).named(NameRule::Label).status(service_status)
+}
+
+fn service_status(new: Node<'_>, old: Node<'_>) {
+    if new.get("spec").get("type").str() != "LoadBalancer" && !balancer(new).is_empty() {
+        return balancer(new).forbidden("may only be used when `spec.type` is 'LoadBalancer'");
+    }
+    status::load_balancer(balancer(new), balancer(old), true);
 }
 
 fn is_headless(spec: Node<'_>) -> bool {
@@ -134,7 +142,7 @@ fn session_affinity(spec: Node<'_>) {
     }
 }
 
-fn cluster_ips(spec: Node<'_>) {
+pub(super) fn cluster_ips(spec: Node<'_>) {
     if spec.get("type").str() == "ExternalName" {
         return;
     }
