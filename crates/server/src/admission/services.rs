@@ -135,20 +135,21 @@ fn node_ports(call: &Call, service: &mut Value, old: &Value, beside: &mut Beside
     let held = held_ports(old);
     let spec = &service["spec"];
     let can_have = matches!(text(&spec["type"]), "NodePort" | "LoadBalancer");
+    let mut twice = None;
     let wants = strategy::service::needs_node_ports(spec);
     let wants_health =
         strategy::service::needs_health_check_port(spec) && spec["healthCheckNodePort"].as_i64().unwrap_or(0) == 0;
     let mut mine: Vec<i64> = held_ports(service);
     if !can_have {
-        for port in ports_mut(service).filter_map(Value::as_object_mut) {
-            port.remove("nodePort");
-        }
         mine.clear();
     }
     if wants {
         let mut given: Vec<(Value, i64)> = Vec::new();
-        for port in ports_mut(service) {
+        for (at, port) in ports_mut(service).enumerate() {
             let number = port["nodePort"].as_i64().filter(|number| *number != 0);
+            if number.is_some_and(|number| given.iter().any(|(of, n)| *n == number && *of != port["port"])) {
+                twice = twice.or(Some((at, port["nodePort"].clone())));
+            }
             // TCP and UDP on one port share one node port.
             let shared = given.iter().find(|(of, _)| *of == port["port"]).map(|(_, number)| *number);
             let number = match number.or(shared) {
@@ -159,6 +160,10 @@ fn node_ports(call: &Call, service: &mut Value, old: &Value, beside: &mut Beside
             port["nodePort"] = number.into();
             mine.push(number);
         }
+    }
+    if let Some((at, number)) = twice {
+        let path = format!("spec.ports[{at}].nodePort");
+        return Err(invalid(service, FieldError::invalid(path, &number, "provided port is already allocated")));
     }
     if wants_health {
         let number = free_port(call, &mine)?;
