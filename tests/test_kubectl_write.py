@@ -277,6 +277,14 @@ def test_service_addresses(kubectl):
     assert "already allocated" in kubectl("create", "-f", "-", stdin=service("c", clusterIP=ip), code=1)
     kubectl("delete", "svc", "a")
     kubectl("create", "-f", "-", stdin=service("c", clusterIP=ip))
+    # What cannot be is said before anything is given out, and nothing that was asked for is dropped silently.
+    for spec, why in [({"ports": [{"port": 80, "nodePort": 30123}]}, "may not be used when `type` is 'ClusterIP'"),
+                      ({"ipFamilies": ["IPv4", "IPv4"], "ports": [{"port": 80}]}, "spec.ipFamilies[1]: Duplicate value"),
+                      ({"clusterIP": "x", "ports": [{"port": 80}]}, "spec.clusterIPs[0]: Invalid value: \"x\": must be a valid IP"),
+                      ({"type": "NodePort", "ports": [{"name": "a", "port": 80, "nodePort": 30124},
+                                                      {"name": "b", "port": 81, "nodePort": 30124}]},
+                       "spec.ports[1].nodePort: Invalid value: 30124: provided port is already allocated")]:
+        assert why in kubectl("create", "-f", "-", stdin=service("d", **spec), code=1), spec
 
 
 def test_eviction(kubectl):

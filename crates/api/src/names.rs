@@ -41,6 +41,8 @@ pub enum NameRule {
     Label1035,
     /// Anything that fits into one segment of a path (RBAC, custom kinds of old).
     PathSegment,
+    /// The address that the object stands for.
+    Ip,
 }
 
 impl NameRule {
@@ -61,6 +63,7 @@ impl NameRule {
         match self {
             Self::Subdomain => dns1123_subdomain(name),
             Self::Label => dns1123_label(name),
+            Self::Ip => canonical_ip(name),
             Self::Label1035 | Self::PathSegment => dns1035_label(name),
         }
     }

@@ -107,6 +107,10 @@ impl Walk<'_> {
         for (key, value) in map.iter_mut() {
             let path = Path { parent: place.path, step: Step::Entry(key) };
             self.value(values, value, Place { path: Some(&path), go_type, ..place })?;
+            // Upstream stores no null among bytes, only none of them.
+            if value.is_null() && matches!(self.schema.shape(values), Shape::Bytes) {
+                *value = "".into();
+            }
         }
         Ok(())
     }

@@ -6,16 +6,16 @@ use jiff::{Timestamp, tz::TimeZone};
 
 /// RFC 3339 to the second in UTC. `None` is Go's zero time, which is written as null.
 pub(crate) fn time(text: &str) -> Result<Option<String>, String> {
-    Ok(read_time(text)?.map(|t| t.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()))
+    Ok(read_time(text, false)?.map(|t| t.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()))
 }
 
 /// RFC 3339 with six digits of fraction in UTC.
 pub(crate) fn micro_time(text: &str) -> Result<Option<String>, String> {
-    Ok(read_time(text)?.map(|t| t.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()))
+    Ok(read_time(text, true)?.map(|t| t.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()))
 }
 
-fn read_time(text: &str) -> Result<Option<Timestamp>, String> {
-    let parsed = Layout { text, rest: text }.read()?;
+fn read_time(text: &str, micro: bool) -> Result<Option<Timestamp>, String> {
+    let parsed = Layout { text, rest: text, micro }.read()?;
     let zero = parsed.to_zoned(TimeZone::UTC);
     let is_zero = zero.year() == 1 && zero.day_of_year() == 1 && parsed.as_second().rem_euclid(86_400) == 0;
     Ok((!is_zero).then_some(parsed))
@@ -25,6 +25,8 @@ fn read_time(text: &str) -> Result<Option<Timestamp>, String> {
 struct Layout<'a> {
     text: &'a str,
     rest: &'a str,
+    /// Whether seconds have six digits of fraction, no more and no less.
+    micro: bool,
 }
 
 impl Layout<'_> {
@@ -40,7 +42,7 @@ impl Layout<'_> {
         let minute = self.digits(2, "04")?;
         self.literal(":")?;
         let second = self.digits(2, "05")?;
-        let nanos = self.fraction();
+        let nanos = if self.micro { self.micros()? } else { self.fraction() };
         let offset = self.zone()?;
         if !self.rest.is_empty() {
             return Err(format!("parsing time {:?}: extra text: {:?}", self.text, self.rest));
@@ -72,6 +74,15 @@ impl Layout<'_> {
     fn literal(&mut self, literal: &str) -> Result<(), String> {
         self.rest = self.rest.strip_prefix(literal).ok_or_else(|| self.cannot(literal))?;
         Ok(())
+    }
+
+    fn micros(&mut self) -> Result<i32, String> {
+        let element = ".000000";
+        let point = self.rest.starts_with(['.', ',']);
+        let digits = self.rest.get(1..7).filter(|d| point && d.bytes().all(|b| b.is_ascii_digit()));
+        let micros: i32 = digits.and_then(|d| d.parse().ok()).ok_or_else(|| self.cannot(element))?;
+        self.rest = &self.rest[7..];
+        Ok(micros * 1000)
     }
 
     /// Go takes a fraction of a second wherever seconds end, with a point or a comma.
@@ -115,8 +126,11 @@ impl Layout<'_> {
     }
 
     fn cannot(&self, element: &str) -> String {
-        let Self { text, rest } = self;
-        format!("parsing time {text:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {rest:?} as {element:?}")
+        let Self { text, rest, micro } = self;
+        let fraction = if *micro { ".000000" } else { "" };
+        format!(
+            "parsing time {text:?} as \"2006-01-02T15:04:05{fraction}Z07:00\": cannot parse {rest:?} as {element:?}"
+        )
     }
 
     fn out_of_range(&self, what: &str) -> String {

@@ -188,11 +188,22 @@ fn times_and_bytes_become_canonical() {
     .unwrap();
     assert_eq!(pod["metadata"]["creationTimestamp"], "2024-03-01T00:30:00Z");
     assert_eq!(pod["spec"]["containers"], Value::Null);
-    let (lease, _) =
-        conformed("coordination.k8s.io/v1/Lease", json!({"spec": {"renewTime": "2024-01-01T00:00:00Z"}})).unwrap();
-    assert_eq!(lease["spec"]["renewTime"], "2024-01-01T00:00:00.000000Z");
+    let lease = |time: &str| conformed("coordination.k8s.io/v1/Lease", json!({"spec": {"renewTime": time}}));
+    assert_eq!(
+        lease("2024-01-01T01:00:00.000001+01:00").unwrap().0["spec"]["renewTime"],
+        "2024-01-01T00:00:00.000001Z"
+    );
+    // Unlike other times, these have six digits of fraction or are none.
+    for (time, rest, element) in
+        [("2024-01-01T00:00:00Z", "Z", ".000000"), ("2024-01-01T00:00:00.5Z", ".5Z", ".000000")]
+    {
+        let want = format!(
+            "parsing time {time:?} as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse {rest:?} as {element:?}"
+        );
+        assert!(lease(time).unwrap_err().to_string().contains(&want), "{time}");
+    }
     let (secret, _) = conformed("v1/Secret", json!({"data": {"k": "QUJ\nDRA==", "n": null}})).unwrap();
-    assert_eq!(secret["data"], json!({"k": "QUJDRA==", "n": null}));
+    assert_eq!(secret["data"], json!({"k": "QUJDRA==", "n": ""}));
     for (text, want) in [("1.5h", "1h30m0s"), ("90s", "1m30s"), ("1500us", "1.5ms"), ("0", "0s"), ("-2s", "-2s")] {
         assert_eq!(scalar::duration(text).as_deref(), Ok(want));
     }

@@ -14,6 +14,10 @@ pub(super) fn pod(obj: &mut Value) {
         put(spec, "terminationGracePeriodSeconds", 1);
     }
     pod_spec(spec);
+    // Of a pod, unlike of a template, this is mended as it comes in.
+    if spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|seconds| seconds < 0) {
+        put(spec, "terminationGracePeriodSeconds", 1);
+    }
     for containers in ["containers", "initContainers"] {
         each(spec, containers, |container| with(container, "resources", requests_from_limits));
     }

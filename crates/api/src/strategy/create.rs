@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::metadata::set_generation;
 use super::{Now, job, pod, service};
 use crate::catalogue::{Resource, split_api_version};
-use crate::defaults::fields::{blank, each, fill, flag, list, put, text, with, within};
+use crate::defaults::fields::{blank, each, fill, flag, list, put, take, text, unset, with, within};
 
 pub(super) fn prepare(resource: &Resource, obj: &mut Value, now: Now<'_>) {
     let (group, kind) = (&*resource.group, &*resource.kind);
@@ -24,7 +24,10 @@ pub(super) fn prepare(resource: &Resource, obj: &mut Value, now: Now<'_>) {
         ("", "Namespace") => namespace(obj),
         ("", "ServiceAccount") => secret_references(obj),
         ("", "PersistentVolume") => with(obj, "status", |s| put(s, "lastPhaseTransitionTime", now.rfc3339)),
-        ("", "PersistentVolumeClaim") => with(obj, "spec", claim_source),
+        ("", "PersistentVolumeClaim") => with(obj, "spec", |spec| {
+            drop_unknown_source(spec, false);
+            claim_source(spec);
+        }),
         ("apps", "DaemonSet") => template_generation(obj),
         ("batch", "Job") => job::on_create(obj),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => custom_resource_definition(obj),
@@ -113,6 +116,18 @@ fn namespace(obj: &mut Value) {
         {
             finalizers.push("kubernetes".into());
         }
+    }
+}
+
+/// By the older field, only claims and snapshots were ever taken; anything else is as if nothing was asked for.
+pub(super) fn drop_unknown_source(spec: &mut Value, had_source: bool) {
+    if had_source || !unset(spec.get("dataSourceRef")) {
+        return;
+    }
+    let (group, kind) = (text(spec, &["dataSource", "apiGroup"]), text(spec, &["dataSource", "kind"]));
+    let known = matches!((group, kind), ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot"));
+    if !known {
+        take(spec, "dataSource");
     }
 }
 

@@ -26,6 +26,10 @@ pub fn ip_families(service: &mut Value, old: Option<&Value>, configured: &[&str]
     };
     fill(spec, "ipFamilyPolicy", default);
     let policy = text(spec, &["ipFamilyPolicy"]).to_owned();
+    let wrong = crate::validate::service_addresses(spec);
+    if !wrong.is_empty() {
+        return wrong;
+    }
     let single = policy == "SingleStack";
     if single && let Some(before) = before {
         // As long as nothing else changed, going to one family gives up the second.
@@ -140,9 +144,19 @@ mod tests {
         let (v4, both) = (["IPv4"], ["IPv4", "IPv6"]);
         for (given, configured, policy, families) in [
             (json!({"type": "ClusterIP"}), &v4[..], "SingleStack", json!(["IPv4"])),
-            (json!({"type": "ClusterIP", "clusterIPs": ["fd00::1"]}), &both[..], "SingleStack", json!(["IPv6"])),
-            (json!({"clusterIP": "None"}), &v4[..], "RequireDualStack", json!(["IPv4", "IPv6"])),
-            (json!({"clusterIP": "None", "selector": {"a": "b"}}), &v4[..], "SingleStack", json!(["IPv4"])),
+            (json!({"clusterIP": "fd00::1", "clusterIPs": ["fd00::1"]}), &both[..], "SingleStack", json!(["IPv6"])),
+            (
+                json!({"clusterIP": "None", "clusterIPs": ["None"]}),
+                &v4[..],
+                "RequireDualStack",
+                json!(["IPv4", "IPv6"]),
+            ),
+            (
+                json!({"clusterIP": "None", "clusterIPs": ["None"], "selector": {"a": "b"}}),
+                &v4[..],
+                "SingleStack",
+                json!(["IPv4"]),
+            ),
             (json!({"ipFamilyPolicy": "PreferDualStack"}), &v4[..], "PreferDualStack", json!(["IPv4"])),
             (json!({"ipFamilyPolicy": "PreferDualStack"}), &both[..], "PreferDualStack", json!(["IPv4", "IPv6"])),
         ] {

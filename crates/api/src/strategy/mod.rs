@@ -10,6 +10,7 @@ use crate::catalogue::Resource;
 pub mod admission;
 mod create;
 mod custom;
+mod dropped;
 mod families;
 mod job;
 pub mod limits;
@@ -42,6 +43,7 @@ pub struct Now<'a> {
 
 /// Makes an object ready for its first write. Its name and uid are already set.
 pub fn prepare_create(resource: &Resource, obj: &mut Value, now: Now<'_>) {
+    dropped::leave_out(resource, obj, None);
     create::prepare(resource, obj, now);
 }
 
@@ -50,5 +52,8 @@ pub fn prepare_create(resource: &Resource, obj: &mut Value, now: Now<'_>) {
 /// `new` and `old` are in the same version.
 pub fn prepare_update(resource: &Resource, subresource: &str, new: &mut Value, old: &Value, now: Now<'_>) {
     metadata::keep(new, old);
+    if subresource.is_empty() {
+        dropped::leave_out(resource, new, Some(old));
+    }
     update::prepare(resource, subresource, new, old, now);
 }

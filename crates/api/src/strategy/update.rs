@@ -45,7 +45,13 @@ fn object(resource: &Resource, new: &mut Value, old: &Value, now: Now<'_>) {
         }
         ("", "Secret") if text(new, &["type"]).is_empty() => copy(new, old, "type"),
         ("", "ServiceAccount") => create::secret_references(new),
-        ("", "PersistentVolumeClaim") => with(new, "spec", create::claim_source),
+        ("", "PersistentVolumeClaim") => {
+            let had_source = ["dataSource", "dataSourceRef"].iter().any(|field| !unset(at(old, &["spec", field])));
+            with(new, "spec", |spec| {
+                create::drop_unknown_source(spec, had_source);
+                create::claim_source(spec);
+            });
+        }
         ("certificates.k8s.io", "CertificateSigningRequest") => copy_exactly(new, old, "spec"),
         ("resource.k8s.io", "ResourceSlice") => create::device_taints(new, now),
         ("apps", "DaemonSet") => template_generation(new, old),

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::expressions::Known;
-use super::node::Node;
+use super::node::{Node, Quoted};
 use super::{Rules, meta};
 use crate::crd::cel::Type;
 use crate::names;
@@ -107,6 +107,15 @@ fn resource_rule(rule: Node<'_>) {
         }
     }
     let has = |name: &str| resources.array().iter().any(|r| r == name);
+    let mut whole = HashSet::new();
+    for resource in resources.items() {
+        let Some((name, sub)) = resource.str().split_once('/') else { continue };
+        if sub == "*" {
+            whole.insert(name);
+        } else if whole.contains(name) {
+            resource.invalid(&format!("if '{name}/*' is present, must not specify {}", resource.str()));
+        }
+    }
     if resources.len() > 1 && has("*/*") {
         resources.invalid("if '*/*' is present, must not specify other resources");
     }
@@ -140,15 +149,11 @@ fn client_config(config: Node<'_>) {
         return config.required("exactly one of url or service is required");
     }
     if url.is_set() {
-        if !url.str().starts_with("https://") {
-            let scheme = url.str().split_once("://").map_or("", |(scheme, _)| scheme);
-            url.invalid_text(scheme, "'https' is the only allowed URL scheme; desired format: https://host[/path]");
-        }
-        return;
+        return client_url(url);
     }
-    for (field, text) in [("name", "service name is required"), ("namespace", "service namespace is required")] {
+    for field in ["name", "namespace"] {
         if service.get(field).is_empty() {
-            service.get(field).required(text);
+            service.get(field).required("");
         }
     }
     let port = service.get("port");
@@ -156,8 +161,54 @@ fn client_config(config: Node<'_>) {
         port.invalid(&format!("port is not valid: {}", names::between(1, 65535)));
     }
     let path = service.get("path");
-    if !path.is_empty() && !path.str().starts_with('/') {
+    if !path.is_empty() {
+        service_path(path);
+    }
+}
+
+fn client_url(url: Node<'_>) {
+    let format = "; desired format: https://host[/path]";
+    let (scheme, rest) = url.str().split_once("://").unwrap_or(("", url.str()));
+    if scheme != "https" {
+        url.invalid_text(scheme, &format!("'https' is the only allowed URL scheme{format}"));
+    }
+    let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let authority = rest.split('/').next().unwrap_or("");
+    let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+    if host.is_empty() {
+        url.invalid_text(host, &format!("host must be specified{format}"));
+    }
+    if let Some(user) = user {
+        url.invalid_text(user, "user information is not permitted in the URL");
+    }
+    if !fragment.is_empty() {
+        url.invalid_text(fragment, "fragments are not permitted in the URL");
+    }
+    if !query.is_empty() {
+        url.invalid_text(query, "query parameters are not permitted in the URL");
+    }
+}
+
+/// A path whose every segment could be a name.
+fn service_path(path: Node<'_>) {
+    let text = path.str();
+    if !text.starts_with('/') {
         path.invalid("must start with a '/'");
+    }
+    if text == "/" {
+        return;
+    }
+    // The segment before the first slash is there in any path, and one behind the last is nothing.
+    let text = text.get(1..).unwrap_or("");
+    for (i, segment) in text.strip_suffix('/').unwrap_or(text).split('/').enumerate() {
+        if segment.is_empty() {
+            path.invalid(&format!("segment[{i}] may not be empty"));
+            continue;
+        }
+        for complaint in names::dns1123_subdomain(segment) {
+            path.invalid(&format!("segment[{i}]: {complaint}"));
+        }
     }
 }
 
@@ -193,10 +244,20 @@ fn policy_base(spec: Node<'_>) -> Known {
     }
     let kind = spec.get("paramKind");
     if kind.is_set() {
-        for field in ["apiVersion", "kind"] {
-            if kind.get(field).is_empty() {
-                kind.get(field).required("");
+        let version = kind.get("apiVersion");
+        if version.is_empty() {
+            version.required("");
+        } else if version.str().matches('/').count() > 1 {
+            version.invalid(&format!("unexpected GroupVersion string: {}", version.str()));
+        } else {
+            let (group, version_name) = version.str().split_once('/').unwrap_or(("", version.str()));
+            if !group.is_empty() {
+                names::dns1123_subdomain(group).iter().for_each(|complaint| version.invalid(complaint));
             }
+            names::dns1035_label(version_name).iter().for_each(|complaint| version.invalid(complaint));
+        }
+        if kind.get("kind").is_empty() {
+            kind.get("kind").required("");
         }
     }
     let constraints = spec.get("matchConstraints");
@@ -220,19 +281,31 @@ fn policy(root: Node<'_>) {
     let known = policy_base(spec);
     let (validations, audits) = (spec.get("validations"), spec.get("auditAnnotations"));
     if validations.is_empty() && audits.is_empty() {
-        let text = "validations or auditAnnotations must be non-empty";
-        validations.required(&format!("{text}; {}", text.replace("non-empty", "specified")));
+        let text = "validations or auditAnnotations must contain at least one item";
+        validations.required(text);
         audits.required(text);
     }
-    audit_annotations(audits, &known);
     for validation in validations.items() {
         if validation.get("expression").str().trim().is_empty() {
             validation.get("expression").required("expression is not specified");
         }
         known.check(validation.get("expression"), &[Type::Bool]);
-        known.check(validation.get("messageExpression"), &[Type::Text]);
-        given_one_of(validation.get("reason"), &["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"]);
+        let (message, expression) = (validation.get("message"), validation.get("messageExpression"));
+        if !expression.is_empty() && expression.str().trim().is_empty() {
+            expression.invalid("must be non-empty if specified");
+        }
+        known.check(expression, &[Type::Text]);
+        if !message.is_empty() && message.str().trim().is_empty() {
+            message.invalid("message must be non-empty if specified");
+        } else if message.str().contains(['\n', '\r']) {
+            message.invalid("must not contain line breaks");
+        }
+        let reason = validation.get("reason");
+        if reason.is_set() && reason.str() != "Unauthorized" {
+            reason.one_of(&["Forbidden", "Invalid", "RequestEntityTooLarge"]);
+        }
     }
+    audit_annotations(root, audits, &known);
 }
 
 /// Each may read those before it.
@@ -244,7 +317,7 @@ fn variables(list: Node<'_>, known: &mut Known) {
         if name.is_empty() || name.str().trim().is_empty() {
             name.required("name is not specified");
         } else if !is_identifier {
-            name.invalid("name is not a valid CEL identifier");
+            name.invalid("must be a valid CEL identifier");
         }
         if expression.str().trim().is_empty() {
             expression.required("expression is not specified");
@@ -254,16 +327,19 @@ fn variables(list: Node<'_>, known: &mut Known) {
     }
 }
 
-fn audit_annotations(list: Node<'_>, known: &Known) {
+fn audit_annotations(root: Node<'_>, list: Node<'_>, known: &Known) {
+    let policy = root.get("metadata").get("name").str();
     if list.len() > 20 {
         list.too_many(20);
     }
     let mut seen = HashSet::new();
     for annotation in list.items() {
         let (key, value) = (annotation.get("key"), annotation.get("valueExpression"));
-        key.required_and(names::qualified_name);
-        if !key.is_empty() && !seen.insert(key.str()) {
-            key.duplicate();
+        // Written as what it is in the log of what was decided.
+        let whole = format!("{policy}/{}", key.str());
+        names::qualified_name(&whole).iter().for_each(|complaint| key.invalid_text(&whole, complaint));
+        if !seen.insert(key.str()) {
+            key.duplicate_as(Quoted(key.str()));
         }
         if value.str().trim().is_empty() {
             value.required("valueExpression is not specified");
@@ -325,12 +401,15 @@ fn bound(root: Node<'_>) {
 fn param_ref(param: Node<'_>) {
     let (name, selector) = (param.get("name"), param.get("selector"));
     match (name.is_empty(), selector.is_set()) {
-        (false, true) => name.forbidden("name and selector are mutually exclusive"),
+        (false, true) => {
+            name.forbidden("name and selector are mutually exclusive");
+            selector.forbidden("name and selector are mutually exclusive");
+        }
         (true, false) => param.required("one of name or selector must be specified"),
         (false, false) => name.check(names::dns1123_subdomain),
         (true, true) => meta::label_selector(selector),
     }
-    param.get("parameterNotFoundAction").required_one_of(&["Allow", "Deny"]);
+    param.get("parameterNotFoundAction").required_one_of(&["Deny", "Allow"]);
 }
 
 fn binding(root: Node<'_>) {
@@ -338,7 +417,7 @@ fn binding(root: Node<'_>) {
     bound(root);
     let actions = spec.get("validationActions");
     if actions.is_empty() {
-        actions.required("");
+        actions.required("at least one validation action is required");
     }
     let mut seen = HashSet::new();
     for action in actions.items() {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::Rules;
 use super::claims;
 use super::internal;
-use super::meta::{self, is_empty_selector, selector_shown, selects};
+use super::meta::{self, is_empty_selector, is_selector, selector_shown, selects};
 use super::node::{Node, same};
 use super::pod;
 use crate::names::{self, NameRule};
@@ -21,7 +21,7 @@ pub(super) fn rules(kind: &str) -> Rules {
         "StatefulSet" => {
             Rules::new(stateful_set).updated(stateful_set_update).named(NameRule::Label).status(stateful_set_status)
         }
-        "DaemonSet" => Rules::new(daemon_set).updated(daemon_set_update),
+        "DaemonSet" => Rules::new(daemon_set).updated(daemon_set_update).status(daemon_set_status),
         "ControllerRevision" => Rules::new(controller_revision).updated(controller_revision_update),
         _ => Rules::new(|_| {}),
     }
@@ -50,6 +50,9 @@ fn selector_matches(spec: Node<'_>, even_empty: bool) {
     let selector = spec.get("selector");
     let labels = spec.get("template").get("metadata").get("labels");
     let empty = selector.is_set() && is_empty_selector(selector);
+    if !is_selector(selector.value) {
+        return;
+    }
     if (even_empty || !empty) && !selects(selector.value, labels.value) {
         labels.invalid(NO_MATCH);
     }
@@ -64,6 +67,10 @@ fn always_restarted(template: Node<'_>, kind: &str) {
 }
 
 fn replicated_template(spec: Node<'_>) {
+    let selector = spec.get("selector");
+    if !is_selector(selector.value) {
+        return selector.invalid_as(selector_shown(selector.value), "invalid label selector");
+    }
     selector_matches(spec, false);
     pod::template(spec.get("template"));
     if spec.get("replicas").int_or_0() > 1 {
@@ -216,7 +223,7 @@ fn replica_set_update(new: Node<'_>, old: Node<'_>) {
     selector_immutable(new, old);
 }
 
-fn replica_set_status(new: Node<'_>, _old: Node<'_>) {
+pub(super) fn replica_set_status(new: Node<'_>, _old: Node<'_>) {
     let status = new.get("status");
     counts(
         status,
@@ -287,6 +294,11 @@ fn stateful_set_spec(spec: Node<'_>, create: bool) {
         pod::optional(spec.get("serviceName"), names::dns1123_label);
     }
     selector_required(spec, "statefulset");
+    let selector = spec.get("selector");
+    if !is_selector(selector.value) {
+        selector.invalid_as(selector_shown(selector.value), "");
+        return always_restarted(spec.get("template"), "StatefulSet");
+    }
     selector_matches(spec, false);
     let template = spec.get("template");
     let munged = stateful_template(spec);
@@ -436,6 +448,24 @@ pub(super) fn replication_controller(root: Node<'_>) {
         shared_disks(template.get("spec").get("volumes"));
     }
     always_restarted(template, "ReplicationController");
+}
+
+fn daemon_set_status(new: Node<'_>, old: Node<'_>) {
+    counts(
+        new.get("status"),
+        &[
+            "currentNumberScheduled",
+            "numberMisscheduled",
+            "desiredNumberScheduled",
+            "numberReady",
+            "observedGeneration",
+            "updatedNumberScheduled",
+            "numberAvailable",
+            "numberUnavailable",
+            "collisionCount",
+        ],
+    );
+    not_decremented(new, old);
 }
 
 fn controller_revision(root: Node<'_>) {

@@ -4,7 +4,7 @@ use super::amount::Amount;
 use super::apps::{at_most_100_percent, int_or_percent};
 use super::node::{Node, Quoted};
 use super::pod::resources;
-use super::{Rules, internal, meta};
+use super::{Rules, internal, meta, status};
 use crate::names;
 
 const SOURCES: &[(&str, &str)] = &[
@@ -39,7 +39,16 @@ fn spec_of(root: Node<'_>) {
         max.invalid_as(max.int_or_0(), "must be greater than or equal to `minReplicas`");
     }
     reference(spec.get("scaleTargetRef"));
+    let version = spec.get("scaleTargetRef").get("apiVersion");
+    if !version.str().contains('/') || version.str().starts_with('/') && version.str().matches('/').count() == 1 {
+        version.invalid_str("apiVersion must specify API group");
+    }
     spec.get("metrics").items().for_each(metric);
+    let outside = |metric: Node<'_>| matches!(metric.get("type").str(), "Object" | "External");
+    if min.int() == Some(0) && !spec.get("metrics").items().any(outside) {
+        spec.get("metrics")
+            .forbidden("must specify at least one Object or External metric to support scaling to zero replicas");
+    }
     for direction in ["scaleUp", "scaleDown"] {
         let rules = spec.get("behavior").get(direction);
         if rules.is_set() {
@@ -53,8 +62,7 @@ fn reference(target: Node<'_>) {
     target.get("name").required_and(names::path_segment);
     let version = target.get("apiVersion");
     match version.str().split('/').collect::<Vec<_>>()[..] {
-        [group, _] if !group.is_empty() => {}
-        [_] | [_, _] => version.invalid_str("apiVersion must specify API group"),
+        [_] | [_, _] => {}
         _ => version.invalid_str(&format!("unexpected GroupVersion string: {}", version.str())),
     }
 }
@@ -190,7 +198,12 @@ fn scaling_rules(rules: Node<'_>) {
 }
 
 pub(super) fn disruption_budget() -> Rules {
-    Rules::new(budget).before(|_, _| {}).without_meta()
+    Rules::new(budget).before(|_, _| {}).without_meta().status(|new, _| {
+        status::conditions(new.get("status").get("conditions"));
+        for field in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
+            new.get("status").get(field).non_negative();
+        }
+    })
 }
 
 fn budget(root: Node<'_>) {

@@ -4,16 +4,18 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::meta::{self, selector_shown, selects};
+use super::meta::{self, is_selector, selector_shown, selects};
 use super::node::{Node, same};
-use super::{Rules, cron, internal, pod};
+use super::{Rules, cron, internal, job_status, pod};
 use crate::names;
 
 const MAX_PARALLEL: i64 = 100_000;
+/// Bytes of a list of indexes.
+const MAX_INDEXES: usize = 64 * 1024;
 
 pub(super) fn rules(kind: &str) -> Rules {
     match kind {
-        "Job" => Rules::new(job).updated(job_update).status(job_status),
+        "Job" => Rules::new(job).before(job_update).status(job_status::check),
         "CronJob" => Rules::new(cron_job).updated(|new, old| cron_job_spec(new.get("spec"), Some(old.get("spec")))),
         _ => Rules::new(|_| {}),
     }
@@ -73,7 +75,7 @@ fn selected_job_spec(spec: Node<'_>) {
         selector.required("");
     }
     let labels = spec.get("template").get("metadata").get("labels");
-    if !selects(selector.value, labels.value) {
+    if is_selector(selector.value) && !selects(selector.value, labels.value) {
         labels.invalid("`selector` does not match template `labels`");
     }
 }
@@ -140,7 +142,7 @@ fn completion_mode(spec: Node<'_>) {
             parallelism
                 .invalid(&format!("must be less than or equal to {MAX_PARALLEL} when completion mode is Indexed"));
         }
-        if completions.is_set() && failed.int_or_0() > completions.int_or_0() {
+        if completions.is_set() && failed.is_set() && failed.int_or_0() > completions.int_or_0() {
             failed.invalid("must be less than or equal to completions");
         }
         if failed.int_or_0() > MAX_PARALLEL {
@@ -197,16 +199,9 @@ fn pod_failure_policy(spec: Node<'_>, policy: Node<'_>) {
                 status.one_of(&["False", "True", "Unknown"]);
             }
         }
-        let omitted = |detail: &str| {
-            rule.push(crate::field::FieldError {
-                kind: crate::field::FieldErrorKind::Invalid,
-                path: rule.path(),
-                message: format!("Invalid value: {detail}"),
-            });
-        };
         match (codes.is_set(), !conditions.is_empty()) {
-            (true, true) => omitted("specifying both OnExitCodes and OnPodConditions is not supported"),
-            (false, false) => omitted("specifying one of OnExitCodes and OnPodConditions is required"),
+            (true, true) => rule.wrong("specifying both OnExitCodes and OnPodConditions is not supported"),
+            (false, false) => rule.wrong("specifying one of OnExitCodes and OnPodConditions is required"),
             _ => {}
         }
     }
@@ -269,10 +264,25 @@ fn success_policy(spec: Node<'_>) {
         if !count.is_set() && !indexes.is_set() {
             rule.required("at least one of succeededCount or succeededIndexes must be specified");
         }
+        let mut named = 0;
+        if indexes.is_set() {
+            if indexes.str().len() > MAX_INDEXES {
+                indexes.too_long(MAX_INDEXES);
+            }
+            match job_status::count(indexes.str(), completions) {
+                Ok(number) => named = number,
+                Err(why) => indexes.invalid_str(&format!("error parsing succeededIndexes: {why}")),
+            }
+        }
         count.non_negative();
-        if count.int_or_0() > completions {
-            count
-                .invalid(&format!("must be less than or equal to {completions} (the number of specified completions)"));
+        let at_most = |max: i64, what: &str| {
+            if count.int_or_0() > max {
+                count.invalid(&format!("must be less than or equal to {max} (the number of {what})"));
+            }
+        };
+        at_most(completions, "specified completions");
+        if indexes.is_set() {
+            at_most(named, "indexes in the specified succeededIndexes field");
         }
     }
 }
@@ -299,7 +309,8 @@ fn job_update(new: Node<'_>, old: Node<'_>) {
                 "successPolicy" => "SuccessPolicy",
                 _ => "",
             };
-            node.invalid_as(internal::shown(ty, node.value), "field is immutable");
+            let shown = if node.is_set() { internal::shown(ty, node.value) } else { "null".to_owned() };
+            node.invalid_as(shown, "field is immutable");
         }
     }
 }
@@ -351,20 +362,12 @@ fn template_kept(spec: Node<'_>, old: Node<'_>) {
             }
         }
     }
-    if !same(template.value, &was) {
+    // Upstream looks at the pods alone while their needs may change.
+    let pods = template.get("spec");
+    if open && !same(pods.value, was.get("spec").unwrap_or(&Value::Null)) {
+        pods.invalid_as(internal::shown("PodSpec", pods.value), "field is immutable");
+    } else if !open && !same(template.value, &was) {
         template.invalid_as(internal::shown("PodTemplateSpec", template.value), "field is immutable");
-    }
-}
-
-fn job_status(new: Node<'_>, old: Node<'_>) {
-    let (status, was) = (new.get("status"), old.get("status"));
-    for field in ["active", "succeeded", "failed", "ready", "terminating"] {
-        status.get(field).non_negative();
-    }
-    for field in ["failed", "succeeded"] {
-        if status.get(field).int_or_0() < was.get(field).int_or_0() {
-            status.get(field).invalid_as(status.get(field).int_or_0(), &format!("cannot decrease the {field} counter"));
-        }
     }
 }
 
@@ -424,10 +427,11 @@ fn time_zone(zone: Node<'_>) {
             && (1..=14).contains(&part.len())
             && part.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'+'))
     };
-    if !zone.str().split('/').all(good) {
+    let local = zone.str().eq_ignore_ascii_case("local");
+    if !zone.str().split('/').all(good) || !local && !cron::is_zone(zone.str()) {
         return zone.invalid(&format!("unknown time zone {}", zone.str()));
     }
-    if zone.str().eq_ignore_ascii_case("local") {
+    if local {
         zone.invalid("timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones");
     }
 }

@@ -5,9 +5,9 @@ use serde_json::Value;
 use super::amount::Amount;
 use super::internal;
 use super::meta;
-use super::node::{Node, same};
+use super::node::{Node, Quoted, same};
 use super::pod::scheduling::node_selector;
-use super::pod::{optional, resources, volume};
+use super::pod::{optional, plugins, resources, volume};
 use crate::names;
 
 const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
@@ -24,7 +24,7 @@ const SOURCES: &[(&str, &[&str])] = &[
     ("flocker", &[]),
     ("nfs", &[]),
     ("rbd", &["monitors", "image"]),
-    ("quobyte", &["registry", "volume"]),
+    ("quobyte", &[]),
     ("cephfs", &["monitors"]),
     ("iscsi", &["targetPortal", "iqn"]),
     ("cinder", &["volumeID"]),
@@ -38,7 +38,7 @@ const SOURCES: &[(&str, &[&str])] = &[
     ("scaleIO", &["gateway", "system", "volumeName"]),
     ("local", &["path"]),
     ("storageos", &["volumeName"]),
-    ("csi", &["driver", "volumeHandle"]),
+    ("csi", &[]),
 ];
 
 fn access_modes(modes: Node<'_>) {
@@ -192,13 +192,69 @@ pub(super) fn claim_update(new: Node<'_>, old: Node<'_>) {
 }
 
 pub(super) fn persistent_volume(root: Node<'_>) {
-    let spec = root.get("spec");
-    let (modes, capacity, reclaim) =
-        (spec.get("accessModes"), spec.get("capacity"), spec.get("persistentVolumeReclaimPolicy"));
-    if modes.is_empty() {
-        modes.required("");
+    volume_spec(root.get("spec"), false);
+}
+
+/// A volume that is attached without being an object: one of a driver, and nobody's.
+pub(super) fn inline_volume(spec: Node<'_>) {
+    let nowhere = "may not be specified in the context of inline volumes";
+    if spec.get("claimRef").is_set() {
+        spec.get("claimRef").forbidden(nowhere);
     }
-    access_modes(modes);
+    if !spec.get("capacity").is_empty() {
+        spec.get("capacity").forbidden(nowhere);
+    }
+    if !spec.get("csi").is_set() {
+        spec.get("csi").required("has to be specified in the context of inline volumes");
+    }
+    volume_spec(spec, true);
+}
+
+pub(super) fn claim_status(new: Node<'_>, _old: Node<'_>) {
+    const RESIZING: &[&str] = &[
+        "ControllerResizeInProgress",
+        "ControllerResizeInfeasible",
+        "NodeResizeInProgress",
+        "NodeResizeInfeasible",
+        "NodeResizePending",
+    ];
+    let status = new.get("status");
+    let negative = |amount: Node<'_>| {
+        let value = Amount::of(amount.value).value();
+        if value < 0 {
+            amount.invalid_as(value, "must be a valid resource quantity");
+        }
+        value < 0
+    };
+    status.get("capacity").entries().for_each(|(_, amount)| {
+        negative(amount);
+    });
+    let resizing = status.get("allocatedResourceStatuses");
+    for (name, state) in resizing.entries() {
+        claim_resource(resizing, name);
+        if !RESIZING.contains(&state.str()) {
+            resizing.not_supported_as(Quoted(name), RESIZING);
+        }
+    }
+    let allocated = status.get("allocatedResources");
+    for (name, amount) in allocated.entries() {
+        if claim_resource(allocated, name) && !negative(amount) {
+            resources::quantity(amount, "storage");
+        }
+    }
+}
+
+/// Claims are about storage; what else they count must be somebody's own.
+fn claim_resource(at: Node<'_>, name: &str) -> bool {
+    let before = at.errors();
+    names::qualified_name(name).iter().for_each(|complaint| at.invalid_text(name, complaint));
+    if at.errors() == before && name != "storage" && resources::is_native(name) {
+        at.not_supported_as(Quoted(name), &["storage"]);
+    }
+    at.errors() == before
+}
+
+fn capacity(capacity: Node<'_>) {
     if capacity.is_empty() {
         capacity.required("");
     }
@@ -213,11 +269,26 @@ pub(super) fn persistent_volume(root: Node<'_>) {
         }
         positive_quantity(amount);
     }
-    if !reclaim.is_empty() {
+}
+
+fn volume_spec(spec: Node<'_>, inline: bool) {
+    let (modes, reclaim) = (spec.get("accessModes"), spec.get("persistentVolumeReclaimPolicy"));
+    if modes.is_empty() {
+        modes.required("");
+    }
+    access_modes(modes);
+    if !inline {
+        capacity(spec.get("capacity"));
+    }
+    if inline && !matches!(reclaim.str(), "" | "Retain") {
+        reclaim.forbidden("may only be Retain in the context of inline volumes");
+    } else if !reclaim.is_empty() {
         reclaim.one_of(&["Delete", "Recycle", "Retain"]);
     }
     let affinity = spec.get("nodeAffinity");
-    if affinity.is_set() {
+    if inline && affinity.is_set() {
+        affinity.forbidden("may not be specified in the context of inline volumes");
+    } else if affinity.is_set() {
         if affinity.get("required").is_set() {
             node_selector(affinity.get("required"));
         } else {
@@ -256,10 +327,12 @@ fn volume_source(spec: Node<'_>, has_affinity: bool) {
             continue;
         }
         if found {
-            source.forbidden(ONE_TYPE);
+            // One of upstream's paths differs from the field's name, and another below.
+            if *kind == "cephfs" { spec.get("cephFS") } else { source }.forbidden(ONE_TYPE);
             continue;
         }
         found = true;
+        let source = if *kind == "gcePersistentDisk" { spec.get("persistentDisk").with(source.value) } else { source };
         for field in *required {
             if source.get(field).is_empty() {
                 source.get(field).required("");
@@ -268,7 +341,7 @@ fn volume_source(spec: Node<'_>, has_affinity: bool) {
         match *kind {
             "hostPath" => volume::host_path(source),
             "nfs" => volume::nfs(source),
-            "csi" if !source.get("driver").is_empty() => volume::driver_name(source.get("driver")),
+            "csi" => csi(source),
             "local" => {
                 if !source.get("path").is_empty() {
                     volume::no_backsteps(source.get("path"));
@@ -277,11 +350,26 @@ fn volume_source(spec: Node<'_>, has_affinity: bool) {
                     spec.get("nodeAffinity").required("Local volume requires node affinity");
                 }
             }
-            _ => {}
+            _ => plugins::source(kind, source, plugins::Of::PersistentVolume),
         }
     }
     if !found {
         spec.required("must specify a volume type");
+    }
+}
+
+fn csi(source: Node<'_>) {
+    volume::driver_name(source.get("driver"));
+    if source.get("volumeHandle").is_empty() {
+        source.get("volumeHandle").required("");
+    }
+    for secret in
+        ["controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef"]
+    {
+        if source.get(secret).is_set() {
+            source.get(secret).get("name").required_and(names::dns1123_subdomain);
+            source.get(secret).get("namespace").required_and(names::dns1123_label);
+        }
     }
 }
 

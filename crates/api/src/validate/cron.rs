@@ -1,5 +1,7 @@
 //! Cron expressions, and what is said about wrong ones.
 
+use std::sync::OnceLock;
+
 /// Least, greatest, and names for numbers.
 type Bounds = (i64, i64, &'static [(&'static str, i64)]);
 
@@ -29,6 +31,13 @@ const FIELDS: [Bounds; 5] = [
 ];
 const DESCRIPTORS: &[&str] = &["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
 
+/// Whether a time zone is known by this name. No name is UTC.
+pub(crate) fn is_zone(name: &str) -> bool {
+    static ZONES: OnceLock<Vec<&str>> = OnceLock::new();
+    let zones = ZONES.get_or_init(|| include_str!("../../data/zones.txt").lines().collect());
+    matches!(name, "" | "Local") || zones.binary_search(&name).is_ok()
+}
+
 /// Complains about a schedule of five fields or a descriptor.
 pub(crate) fn check(schedule: &str) -> Result<(), String> {
     if schedule.is_empty() {
@@ -39,6 +48,10 @@ pub(crate) fn check(schedule: &str) -> Result<(), String> {
         let Some((_, rest)) = schedule.split_once(' ') else {
             return Err(format!("provided bad location {}", schedule.split_once('=').map_or("", |(_, zone)| zone)));
         };
+        let zone = schedule.split_once(['=', ' ']).and_then(|(_, rest)| rest.split(' ').next()).unwrap_or("");
+        if !is_zone(zone) {
+            return Err(format!("provided bad location {zone}: unknown time zone {zone}"));
+        }
         schedule = rest.trim();
     }
     if schedule.starts_with('@') {

@@ -72,6 +72,29 @@ impl Known {
         known
     }
 
+    /// What selects devices reads one of them. Attributes may be anything, and nothing is declared of quantities.
+    pub(super) fn of_device() -> Self {
+        let device = object(
+            "kubernetes.DRADevice",
+            &[
+                ("driver", Type::Text),
+                ("attributes", map(map(Type::Dyn))),
+                ("capacity", map(map(Type::Unknown))),
+                ("allowMultipleAllocations", Type::Bool),
+            ],
+        );
+        Self { names: vec![("device".to_owned(), device)], variables: BTreeMap::new(), with_variables: false }
+    }
+
+    /// Complains about what does not say of a device whether it is wanted.
+    pub(super) fn check_device(&self, expression: Node<'_>) {
+        match Expression::compile(expression.str(), &self.environment()) {
+            Ok((_, ty)) if Type::Bool.fits(&ty) => {}
+            Ok((_, ty)) => expression.invalid(&format!("must evaluate to bool or the unknown type, not {ty}")),
+            Err(why) => expression.invalid_str(&format!("compilation failed: {why}")),
+        }
+    }
+
     fn environment(&self) -> Environment {
         let mut names = self.names.clone();
         if self.with_variables {
@@ -92,10 +115,10 @@ impl Known {
             Ok((_, ty)) => {
                 let named = |ty: &Type| if *ty == Type::Null { "null_type".to_owned() } else { ty.to_string() };
                 match wanted {
-                    [one] => expression.invalid(&format!("must evaluate to {}", named(one))),
+                    [one] => expression.invalid(&format!("must evaluate to {} but got {ty}", named(one))),
                     several => {
                         let several: Vec<String> = several.iter().map(named).collect();
-                        expression.invalid(&format!("must evaluate to one of [{}]", several.join(" ")));
+                        expression.invalid(&format!("must evaluate to one of [{}] but got {ty}", several.join(" ")));
                     }
                 }
                 ty

@@ -1,7 +1,7 @@
 //! How upstream shows whole structs in its complaints: by its internal types, every field in their order.
 //!
 //! `internal.txt` lists those types, one a line: `Type Field=json=kind …`, where the JSON name is left out when it is the
-//! field's own with a small first letter. Kinds: `s` string, `i` integer, `b` boolean, `q` quantity, `*` anything that may
+//! field's own with a small first letter; no name stands for metadata whose fields stand beside the others. Kinds: `s` string, `i` integer, `b` boolean, `q` quantity, `*` anything that may
 //! be null, `S` label selector, `O` object metadata, `T:`/`P:`/`L:` a struct, a pointer to one, a list of them.
 
 use std::collections::HashMap;
@@ -63,6 +63,12 @@ fn write(ty: &str, value: &Value, indent: Option<usize>, depth: usize) -> String
     let mut entries = Vec::new();
     for field in fields {
         let own = value.get(&field.json).unwrap_or(&Value::Null);
+        if field.name.is_empty() {
+            let space = if indent.is_some() { " " } else { "" };
+            let set = METADATA.iter().filter_map(|name| Some((name, own.get(name).filter(|v| !is_blank(v))?)));
+            entries.extend(set.map(|(name, value)| format!("\"{name}\":{space}{}", plain(value, inner))));
+            continue;
+        }
         let text = match field.kind.split_at_checked(2) {
             Some(("T:", ty)) => write(ty, own, inner, depth + 1),
             Some(("P:", "PodSecurityContext")) => {
@@ -80,6 +86,20 @@ fn write(ty: &str, value: &Value, indent: Option<usize>, depth: usize) -> String
         entries.push(format!("\"{}\":{space}{text}", field.name));
     }
     enclose('{', '}', entries, indent)
+}
+
+/// Fields of metadata that a template may have, in the order of Go's struct.
+const METADATA: &[&str] =
+    &["name", "generateName", "namespace", "labels", "annotations", "ownerReferences", "finalizers"];
+
+fn is_blank(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    }
 }
 
 fn scalar(kind: &str, value: &Value, indent: Option<usize>) -> String {

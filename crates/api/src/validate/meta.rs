@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::node::{Go, Node, html_safe};
+use super::node::{Ctx, Go, Node, html_safe};
 use crate::names::{self, Complaints, NameRule};
 
 /// All annotations of an object together, keys and values.
@@ -256,6 +256,13 @@ pub(crate) fn label_selector(selector: Node<'_>) {
             value.check(names::label_value);
         }
     }
+}
+
+/// Whether a selector can be used at all. [`label_selector`] says what is wrong with it.
+pub(crate) fn is_selector(selector: &Value) -> bool {
+    let ctx = Ctx::default();
+    label_selector(ctx.root(selector));
+    ctx.take().is_empty()
 }
 
 /// A selector that selects nothing in particular.

@@ -13,8 +13,11 @@ mod claims;
 mod cluster;
 mod config;
 mod cron;
+mod devices;
 mod expressions;
+mod flowcontrol;
 mod internal;
+mod job_status;
 mod lines;
 mod meta;
 mod networking;
@@ -25,6 +28,7 @@ mod rbac;
 mod requests;
 mod required;
 mod service;
+mod status;
 mod storage;
 #[cfg(test)]
 mod tests;
@@ -122,14 +126,16 @@ fn rules(group: &str, kind: &str) -> Rules {
         ("", "Secret") => Rules::new(config::secret).again(config::secret_update),
         ("", "ServiceAccount") => Rules::new(|_| {}).again(|_, _| {}),
         ("", "Namespace") => Rules::new(config::namespace).named(NameRule::Label).status(config::namespace_status),
-        ("", "Pod") => Rules::new(pod::pod).updated(pod::update::pod),
+        ("", "Pod") => Rules::new(pod::pod).updated(pod::update::pod).status(pod::status::update),
         ("", "PodTemplate") => {
             Rules::new(|root| pod::template(root.get("template"))).updated(|new, _| pod::template(new.get("template")))
         }
-        ("", "ReplicationController") => {
-            Rules::new(apps::replication_controller).updated(|new, _| apps::replication_controller(new))
+        ("", "ReplicationController") => Rules::new(apps::replication_controller)
+            .updated(|new, _| apps::replication_controller(new))
+            .status(apps::replica_set_status),
+        ("", "PersistentVolumeClaim") => {
+            Rules::new(claims::claim).before(claims::claim_update).status(claims::claim_status)
         }
-        ("", "PersistentVolumeClaim") => Rules::new(claims::claim).before(claims::claim_update),
         ("", "PersistentVolume") => {
             Rules::new(claims::persistent_volume).before(claims::persistent_volume_update).without_meta_update()
         }
@@ -164,8 +170,19 @@ fn rules(group: &str, kind: &str) -> Rules {
         ("batch", kind) => batch::rules(kind),
         ("rbac.authorization.k8s.io", kind) => rbac::rules(kind),
         ("storage.k8s.io", kind) => storage::rules(kind),
+        ("flowcontrol.apiserver.k8s.io", kind) => flowcontrol::rules(kind),
+        ("resource.k8s.io", kind) => devices::rules(kind),
         _ => Rules::new(|_| {}),
     }
+}
+
+/// What is wrong with the addresses and families of a service, which is asked before any are given out.
+pub fn service_addresses(spec: &Value) -> FieldErrors {
+    let ctx = Ctx::default();
+    service::cluster_ips(ctx.root(spec));
+    let mut errors = ctx.take();
+    errors.iter_mut().for_each(|error| error.path.insert_str(0, "spec."));
+    errors
 }
 
 /// Runs rules on a value made up for them, as if it stood at the given place.

@@ -1,12 +1,13 @@
 //! Ingress, IngressClass, NetworkPolicy, IPAddress, ServiceCIDR.
 
-use super::Rules;
 use super::batch::domain_prefixed_path;
 use super::meta;
 use super::node::Node;
 use super::pod::container::port_number;
 use super::pod::optional;
-use crate::names;
+use super::status::{self, balancer};
+use super::{Rules, internal};
+use crate::names::{self, NameRule};
 
 const CLASS_NOTE: &str = "kubernetes.io/ingress.class";
 const BAD_SEQUENCES: &[&str] = &["//", "/./", "/../", "%2f", "%2F"];
@@ -14,7 +15,7 @@ const BAD_SUFFIXES: &[&str] = &["/..", "/."];
 
 pub(super) fn rules(kind: &str) -> Rules {
     match kind {
-        "Ingress" => Rules::new(ingress_create).updated(|new, _| ingress(new)),
+        "Ingress" => Rules::new(ingress_create).updated(|new, _| ingress(new)).status(ingress_status),
         "IngressClass" => Rules::new(ingress_class).again(|new, old| {
             let controller = new.get("spec").get("controller");
             if !controller.same(old.get("spec").get("controller")) {
@@ -22,9 +23,14 @@ pub(super) fn rules(kind: &str) -> Rules {
             }
         }),
         "NetworkPolicy" => Rules::new(network_policy).updated(|new, _| network_policy(new)),
-        "ServiceCIDR" => Rules::new(service_cidr).updated(|_, _| {}),
+        "ServiceCIDR" => Rules::new(|root| service_cidr(root.get("spec"))).updated(service_cidr_update),
+        "IPAddress" => Rules::new(ip_address).updated(ip_address_update).named(NameRule::Ip),
         _ => Rules::new(|_| {}),
     }
+}
+
+fn ingress_status(new: Node<'_>, old: Node<'_>) {
+    status::load_balancer(balancer(new), balancer(old), false);
 }
 
 fn ingress_create(root: Node<'_>) {
@@ -236,13 +242,50 @@ fn ip_block(block: Node<'_>) {
     }
 }
 
-fn service_cidr(root: Node<'_>) {
-    let cidrs = root.get("spec").get("cidrs");
+fn service_cidr(spec: Node<'_>) {
+    let cidrs = spec.get("cidrs");
     if cidrs.is_empty() {
         return cidrs.required("at least one CIDR required");
     }
     if cidrs.len() > 2 {
-        return cidrs.invalid("may only hold up to 2 values");
+        return cidrs.invalid_as(internal::shown("ServiceCIDRSpec", spec.value), "may only hold up to 2 values");
     }
     cidrs.items().for_each(|cidr| cidr.check(names::canonical_cidr));
+    let family = |i: usize| names::parse_cidr(cidrs.index(i).str()).map(|(address, _)| address.is_ipv4());
+    if cidrs.len() == 2 && family(0).is_some() && family(0) == family(1) {
+        cidrs.invalid("may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64");
+    }
+}
+
+/// A range stays as it is; another may be added for the other family of addresses.
+fn service_cidr_update(new: Node<'_>, old: Node<'_>) {
+    let (cidrs, was) = (new.get("spec").get("cidrs"), old.get("spec").get("cidrs"));
+    if cidrs.len() == was.len() {
+        for (i, cidr) in cidrs.items().enumerate() {
+            cidr.immutable(was.index(i));
+        }
+    } else if was.len() == 1 && cidrs.len() == 2 {
+        cidrs.index(0).immutable(was.index(0));
+        service_cidr(new.get("spec"));
+    } else {
+        cidrs.immutable(was);
+    }
+}
+
+fn ip_address(root: Node<'_>) {
+    let parent = root.get("spec").get("parentRef");
+    if !parent.is_set() {
+        return parent.required("");
+    }
+    optional(parent.get("group"), names::dns1123_subdomain);
+    parent.get("resource").required_and(names::path_segment);
+    parent.get("name").required_and(names::path_segment);
+    optional(parent.get("namespace"), names::path_segment);
+}
+
+fn ip_address_update(new: Node<'_>, old: Node<'_>) {
+    let parent = new.get("spec").get("parentRef");
+    if !parent.same(old.get("spec").get("parentRef")) {
+        parent.invalid_as(internal::shown("ParentReference", parent.value), "field is immutable");
+    }
 }

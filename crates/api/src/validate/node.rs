@@ -195,6 +195,12 @@ impl<'a> Node<'a> {
         self.shown(FieldErrorKind::Invalid, shown, detail);
     }
 
+    /// Invalid, without showing what is there.
+    pub(crate) fn wrong(self, detail: &str) {
+        let message = format!("Invalid value: {detail}");
+        self.push(FieldError { kind: FieldErrorKind::Invalid, path: self.path(), message });
+    }
+
     pub(crate) fn duplicate(self) {
         self.shown(FieldErrorKind::Duplicate, Go(self.value), "");
     }

@@ -29,7 +29,12 @@ fn cluster_role(root: Node<'_>) {
         if selectors.is_empty() {
             selectors.required("at least one clusterRoleSelector required if aggregationRule is non-nil");
         }
-        selectors.items().for_each(meta::label_selector);
+        for selector in selectors.items() {
+            meta::label_selector(selector);
+            if !meta::is_selector(selector.value) {
+                selector.invalid_as("null", "invalid label selector.");
+            }
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use super::meta;
 use super::node::{Go, Node, Quoted};
 use super::pod::container::{port_number, port_number_or_name};
 use super::pod::optional;
+use super::status::{self, balancer};
 use crate::names::{self, NameRule};
 
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
@@ -22,33 +23,11 @@ pub(super) fn rules() -> Rules {
     Rules::new(service).updated(service_update).named(NameRule::Label).status(service_status)
 }
 
-/// Where a load balancer says that it listens.
-fn service_status(root: Node<'_>, _: Node<'_>) {
-    let ingress = root.get("status").get("loadBalancer").get("ingress");
-    if root.get("spec").get("type").str() != "LoadBalancer" {
-        if !ingress.is_empty() {
-            ingress.forbidden("may only be used when `spec.type` is 'LoadBalancer'");
-        }
-        return;
+fn service_status(new: Node<'_>, old: Node<'_>) {
+    if new.get("spec").get("type").str() != "LoadBalancer" && !balancer(new).is_empty() {
+        return balancer(new).forbidden("may only be used when `spec.type` is 'LoadBalancer'");
     }
-    for point in ingress.items() {
-        let (ip, mode, hostname) = (point.get("ip"), point.get("ipMode"), point.get("hostname"));
-        if !ip.is_empty() {
-            ip.all(names::ip(ip.str()));
-        }
-        match (mode.is_set(), ip.is_empty()) {
-            (false, false) => mode.required("must be specified when `ip` is set"),
-            (true, true) => mode.forbidden("may not be specified when `ip` is not set"),
-            (true, false) => mode.one_of(&["Proxy", "VIP"]),
-            (false, true) => {}
-        }
-        if !hostname.is_empty() {
-            hostname.all(names::dns1123_subdomain(hostname.str()));
-            if hostname.str().parse::<std::net::IpAddr>().is_ok() {
-                hostname.invalid("must be a DNS name, not an IP address");
-            }
-        }
-    }
+    status::load_balancer(balancer(new), balancer(old), true);
 }
 
 fn is_headless(spec: Node<'_>) -> bool {
@@ -163,7 +142,7 @@ fn session_affinity(spec: Node<'_>) {
     }
 }
 
-fn cluster_ips(spec: Node<'_>) {
+pub(super) fn cluster_ips(spec: Node<'_>) {
     if spec.get("type").str() == "ExternalName" {
         return;
     }

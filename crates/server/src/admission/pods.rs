@@ -140,7 +140,7 @@ fn runtime_class(call: &Call, pod: &mut Value) -> Result<()> {
             Value::Object(overhead) if !overhead.is_empty() => Err(forbid(
                 call,
                 pod,
-                "pod rejected: Overhead set without corresponding RuntimeClass defining Overhead",
+                "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
             )),
             _ => Ok(()),
         };

@@ -139,6 +139,7 @@ fn node_ports(call: &Call, service: &mut Value, old: &Value, beside: &mut Beside
     let held = held_ports(old);
     let spec = &service["spec"];
     let can_have = matches!(text(&spec["type"]), "NodePort" | "LoadBalancer");
+    let mut twice = None;
     let wants = strategy::service::needs_node_ports(spec);
     let wants_health =
         strategy::service::needs_health_check_port(spec) && spec["healthCheckNodePort"].as_i64().unwrap_or(0) == 0;
@@ -147,19 +148,13 @@ fn node_ports(call: &Call, service: &mut Value, old: &Value, beside: &mut Beside
         // A port that is asked for all the same is refused by validation.
         mine.clear();
     }
-    let mut asked = std::collections::HashSet::new();
-    for (at, port) in service["spec"]["ports"].as_array().into_iter().flatten().enumerate().filter(|_| can_have) {
-        let Some(number) = port["nodePort"].as_i64().filter(|number| *number != 0) else { continue };
-        if !asked.insert((text(&port["protocol"]), number)) {
-            let why = "provided port is already allocated";
-            let path = format!("spec.ports[{at}].nodePort");
-            return Err(invalid(service, FieldError::invalid(path, &number.into(), why)));
-        }
-    }
     if wants {
         let mut given: Vec<(Value, i64)> = Vec::new();
-        for port in ports_mut(service) {
+        for (at, port) in ports_mut(service).enumerate() {
             let number = port["nodePort"].as_i64().filter(|number| *number != 0);
+            if number.is_some_and(|number| given.iter().any(|(of, n)| *n == number && *of != port["port"])) {
+                twice = twice.or(Some((at, port["nodePort"].clone())));
+            }
             // TCP and UDP on one port share one node port.
             let shared = given.iter().find(|(of, _)| *of == port["port"]).map(|(_, number)| *number);
             let number = match number.or(shared) {
@@ -170,6 +165,10 @@ fn node_ports(call: &Call, service: &mut Value, old: &Value, beside: &mut Beside
             port["nodePort"] = number.into();
             mine.push(number);
         }
+    }
+    if let Some((at, number)) = twice {
+        let path = format!("spec.ports[{at}].nodePort");
+        return Err(invalid(service, FieldError::invalid(path, &number, "provided port is already allocated")));
     }
     if wants_health {
         let number = free_port(call, &mine)?;

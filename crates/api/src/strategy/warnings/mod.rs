@@ -51,6 +51,8 @@ pub fn warnings(resource: &Resource, obj: &Value, old: Option<&Value>) -> Vec<St
             }
         }
         ("storage.k8s.io", "StorageClass") => storage_class(obj, &mut out),
+        ("storage.k8s.io", "CSIStorageCapacity") => storage_capacity(obj, &mut out),
+        ("storage.k8s.io", "CSIDriver") => csi_driver(obj, old, &mut out),
         ("batch", "CronJob") if old.is_some() && text(obj, &["spec", "schedule"]).contains("TZ") => {
             out.push(
                 "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see \
@@ -67,22 +69,25 @@ pub fn warnings(resource: &Resource, obj: &Value, old: Option<&Value>) -> Vec<St
     {
         template(&path.join("."), template_value, &mut out);
     }
+    if kind == ("batch", "Job") || kind == ("batch", "CronJob") {
+        many_indexes(if kind.1 == "Job" { &["spec"] } else { &["spec", "jobTemplate", "spec"] }, obj, &mut out);
+    }
     if kind == ("apps", "StatefulSet") {
+        for (i, claim) in list(obj, &["spec", "volumeClaimTemplates"]).iter().enumerate() {
+            let spec = claim.get("spec").unwrap_or(&Value::Null);
+            volumes::claim_spec(&format!("spec.volumeClaimTemplates[{i}]"), spec, &mut out);
+        }
         if at(obj, &["spec", "revisionHistoryLimit"]).and_then(Value::as_i64).is_some_and(|limit| limit < 0) {
             out.push(
                 "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended"
                     .to_owned(),
             );
         }
-        for (i, claim) in list(obj, &["spec", "volumeClaimTemplates"]).iter().enumerate() {
-            let spec = claim.get("spec").unwrap_or(&Value::Null);
-            volumes::claim_spec(&format!("spec.volumeClaimTemplates[{i}]"), spec, &mut out);
-        }
     }
     out
 }
 
-fn template_path((group, kind): (&str, &str)) -> Option<&'static [&'static str]> {
+pub(super) fn template_path((group, kind): (&str, &str)) -> Option<&'static [&'static str]> {
     Some(match (group, kind) {
         ("", "ReplicationController")
         | ("apps", "Deployment" | "DaemonSet" | "ReplicaSet" | "StatefulSet")
@@ -249,6 +254,44 @@ fn network_policy(obj: &Value, out: &mut Vec<String>) {
                 }
             }
         }
+    }
+}
+
+fn many_indexes(path: &[&str], obj: &Value, out: &mut Vec<String>) {
+    let Some(spec) = at(obj, path) else { return };
+    let number = |key: &str| spec.get(key).and_then(Value::as_i64).unwrap_or_default();
+    if text(spec, &["completionMode"]) == "Indexed" && number("completions") > 100_000 && number("parallelism") > 10_000
+    {
+        out.push(format!(
+            "{}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, \
+             Kubernetes might not be able to track completedIndexes when a big number of indexes fail",
+            path.join(".")
+        ));
+    }
+}
+
+fn storage_capacity(obj: &Value, out: &mut Vec<String>) {
+    for (i, expression) in list(obj, &["nodeTopology", "matchExpressions"]).iter().enumerate() {
+        let key = text(expression, &["key"]);
+        out.extend(deprecated_label(key).map(|why| format!("nodeTopology.matchExpressions[{i}].key: {key} is {why}")));
+    }
+    let labels = at(obj, &["nodeTopology", "matchLabels"]).and_then(Value::as_object);
+    for (key, _) in labels.into_iter().flatten() {
+        out.extend(deprecated_label(key).map(|why| format!("nodeTopology.matchLabels.{key}: {why}")));
+    }
+}
+
+fn csi_driver(obj: &Value, old: Option<&Value>, out: &mut Vec<String>) {
+    let requests = |obj: &Value| list(obj, &["spec", "tokenRequests"]).to_vec();
+    if !requests(obj).is_empty()
+        && unset(at(obj, &["spec", "serviceAccountTokenInSecrets"]))
+        && old.is_none_or(|old| requests(old) != requests(obj))
+    {
+        out.push(
+            "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent \
+             possible logging of tokens in volume attributes"
+                .to_owned(),
+        );
     }
 }
 

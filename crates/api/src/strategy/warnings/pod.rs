@@ -30,15 +30,22 @@ pub(super) fn deprecated_label(key: &str) -> Option<&'static str> {
 /// Terms of a node selector that use labels on their way out.
 pub(super) fn selector_terms(path: &str, selector: &Value, out: &mut Vec<String>) {
     for (i, term) in list(selector, &["nodeSelectorTerms"]).iter().enumerate() {
-        selector_term(&format!("{path}[{i}]"), term, out);
+        selector_term(&format!("{path}[{i}]"), term, false, out);
     }
 }
 
-fn selector_term(path: &str, term: &Value, out: &mut Vec<String>) {
+/// Values are refused where they must match, and only warned of where they may.
+fn selector_term(path: &str, term: &Value, check_values: bool, out: &mut Vec<String>) {
     for (i, expression) in list(term, &["matchExpressions"]).iter().enumerate() {
         let key = text(expression, &["key"]);
         if let Some(why) = deprecated_label(key) {
             out.push(format!("{path}.matchExpressions[{i}].key: {key} is {why}"));
+        }
+        for (j, value) in list(expression, &["values"]).iter().enumerate().filter(|_| check_values) {
+            let value = value.as_str().unwrap_or_default();
+            for why in crate::names::label_value(value) {
+                out.push(format!("{path}.matchExpressions[{i}].values[{j}]: {value} is invalid, {why}"));
+            }
         }
     }
 }
@@ -88,7 +95,7 @@ impl Check<'_> {
         let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
         for (i, term) in list(affinity, &[preferred]).iter().enumerate() {
             let term = term.get("preference").unwrap_or(&Value::Null);
-            selector_term(&format!("{base}.{preferred}[{i}].preference"), term, self.out);
+            selector_term(&format!("{base}.{preferred}[{i}].preference"), term, true, self.out);
         }
         for (i, constraint) in list(self.pod, &["spec", "topologySpreadConstraints"]).iter().enumerate() {
             let key = text(constraint, &["topologyKey"]);
@@ -281,6 +288,15 @@ impl Check<'_> {
             for (i, port) in list(container, &["ports"]).iter().enumerate() {
                 let number = |port: &Value, key: &str| port.get(key).and_then(Value::as_i64).unwrap_or_default();
                 let here = format!("{path}.ports[{i}]");
+                let host = text(port, &["hostIP"]);
+                if !host.is_empty() && number(port, "hostPort") == 0 {
+                    let (name, number, protocol) =
+                        (text(port, &["name"]), number(port, "containerPort"), text(port, &["protocol"]));
+                    let why = format!(
+                        "hostIP set without hostPort: {{Name:{name} HostPort:0 ContainerPort:{number} Protocol:{protocol} HostIP:{host}}}"
+                    );
+                    self.out.push(format!("{}{here}: {why}", self.prefix));
+                }
                 let others = numbers.entry((number(port, "containerPort"), text(port, &["protocol"]))).or_default();
                 for (other_path, other) in others.iter() {
                     let (a, b) = (text(port, &["hostIP"]), text(other, &["hostIP"]));

@@ -113,9 +113,10 @@ pub(super) fn field_ref(source: Node<'_>, allowed: &[&str]) {
         return path.invalid(&format!("error converting fieldPath: unsupported pod version: {}", version.str()));
     }
     if let Some((field, key)) = subscript(path.str()) {
-        let complaints = match field {
-            "metadata.annotations" => names::qualified_name(&key.to_lowercase()),
-            "metadata.labels" => names::qualified_name(key),
+        let lower = key.to_lowercase();
+        let (key, complaints) = match field {
+            "metadata.annotations" => (lower.as_str(), names::qualified_name(&lower)),
+            "metadata.labels" => (key, names::qualified_name(key)),
             _ => {
                 let text =
                     format!("error converting fieldPath: field label does not support subscript: {}", path.str());

@@ -2,21 +2,27 @@
 
 pub(crate) mod container;
 mod env;
+pub(crate) mod plugins;
 pub(crate) mod resize;
 pub(crate) mod resources;
 pub(crate) mod scheduling;
 mod security;
+pub(crate) mod status;
 pub(crate) mod update;
 pub(crate) mod volume;
 
+use serde_json::Value;
+
 use super::meta;
-use super::node::Node;
+use super::node::{Node, Quoted};
 use crate::names;
 
 const MAX_NAMESERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 const MAX_SEARCH_TEXT: usize = 2048;
 const MIRROR: &str = "kubernetes.io/config.mirror";
+const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// What the rules of a pod's spec need to know of what is around it.
@@ -94,10 +100,31 @@ fn annotations(notes: Node<'_>, spec: Node<'_>) {
     if map.contains_key(MIRROR) && spec.get("nodeName").is_empty() {
         notes.key(MIRROR).invalid("must set spec.nodeName if mirror pod annotation is set");
     }
+    app_armor(notes, spec);
+    if let Some(text) = map.get(TOLERATIONS).and_then(|v| v.as_str())
+        && let Ok(list @ Value::Array(_)) = serde_json::from_str::<Value>(text)
+    {
+        super::at(notes.get(TOLERATIONS), &list, scheduling::tolerations).into_iter().for_each(|e| notes.push(e));
+    }
     if let Some(cost) = map.get(DELETION_COST).and_then(|v| v.as_str()) {
         let plain = !cost.starts_with('+') && (cost == "0" || !cost.trim_start_matches('-').starts_with('0'));
         if !plain || cost.parse::<i32>().is_err() {
             notes.key(DELETION_COST).invalid("must be a 32bit integer");
+        }
+    }
+}
+
+/// The old way to say which profile a container has.
+fn app_armor(notes: Node<'_>, spec: Node<'_>) {
+    for (key, note) in notes.entries() {
+        let Some(name) = key.strip_prefix(APP_ARMOR) else { continue };
+        let pod = Spec { spec, meta: None };
+        if !pod.containers().any(|container| container.get("name").str() == name) {
+            note.invalid_text(name, "container not found");
+        }
+        let profile = note.str();
+        if !matches!(profile, "" | "runtime/default" | "unconfined") && !profile.starts_with("localhost/") {
+            note.invalid(&format!("invalid AppArmor profile name: {}", Quoted(profile)));
         }
     }
 }

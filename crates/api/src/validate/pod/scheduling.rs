@@ -173,39 +173,41 @@ pub(super) fn topology_spread(constraints: Node<'_>) {
 }
 
 pub(crate) fn tolerations(tolerations: Node<'_>) {
-    for toleration in tolerations.items() {
-        let (key, operator, effect) = (toleration.get("key"), toleration.get("operator"), toleration.get("effect"));
-        let value = toleration.get("value").str();
-        if key.str().is_empty() {
-            if operator.str() != "Exists" {
-                operator.invalid_str(
-                    "operator must be Exists when `key` is empty, which means \"match all values and all keys\"",
-                );
+    tolerations.items().for_each(toleration);
+}
+
+pub(crate) fn toleration(toleration: Node<'_>) {
+    let (key, operator, effect) = (toleration.get("key"), toleration.get("operator"), toleration.get("effect"));
+    let value = toleration.get("value").str();
+    if key.str().is_empty() {
+        if operator.str() != "Exists" {
+            operator.invalid_str(
+                "operator must be Exists when `key` is empty, which means \"match all values and all keys\"",
+            );
+        }
+    } else {
+        key.check(names::qualified_name);
+    }
+    if toleration.get("tolerationSeconds").is_set() && effect.str() != "NoExecute" {
+        effect.invalid_str("effect must be 'NoExecute' when `tolerationSeconds` is set");
+    }
+    match operator.str() {
+        "Equal" | "" => {
+            let complaints = names::label_value(value);
+            if !complaints.is_empty() {
+                operator.invalid_text(value, &complaints.join(";"));
             }
-        } else {
-            key.check(names::qualified_name);
         }
-        if toleration.get("tolerationSeconds").is_set() && effect.str() != "NoExecute" {
-            effect.invalid_str("effect must be 'NoExecute' when `tolerationSeconds` is set");
-        }
-        match operator.str() {
-            "Equal" | "" => {
-                let complaints = names::label_value(value);
-                if !complaints.is_empty() {
-                    operator.invalid_text(value, &complaints.join(";"));
-                }
+        "Exists" => {
+            if !value.is_empty() {
+                operator.invalid_text(value, "value must be empty when `operator` is 'Exists'");
             }
-            "Exists" => {
-                if !value.is_empty() {
-                    operator.invalid_text(value, "value must be empty when `operator` is 'Exists'");
-                }
-            }
-            "Lt" | "Gt" => operator.not_supported(&["Equal", "Exists", "Lt", "Gt"]),
-            _ => operator.not_supported(&["Equal", "Exists"]),
         }
-        if !effect.str().is_empty() {
-            effect.one_of(EFFECTS);
-        }
+        "Lt" | "Gt" => operator.not_supported(&["Equal", "Exists", "Lt", "Gt"]),
+        _ => operator.not_supported(&["Equal", "Exists"]),
+    }
+    if !effect.str().is_empty() {
+        effect.one_of(EFFECTS);
     }
 }
 

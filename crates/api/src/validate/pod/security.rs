@@ -36,12 +36,57 @@ pub(super) fn pod(pod: Spec<'_>) {
         context.get("fsGroupChangePolicy").one_of(&["Always", "OnRootMismatch"]);
     }
     seccomp(context.get("seccompProfile"));
+    windows_options(context.get("windowsOptions"));
     app_armor(context.get("appArmorProfile"));
     if context.get("supplementalGroupsPolicy").is_set() {
         context.get("supplementalGroupsPolicy").one_of(&["Merge", "Strict"]);
     }
     if context.get("seLinuxChangePolicy").is_set() {
         context.get("seLinuxChangePolicy").one_of(&["MountOption", "Recursive"]);
+    }
+}
+
+fn windows_options(options: Node<'_>) {
+    let (name, spec, user) =
+        (options.get("gmsaCredentialSpecName"), options.get("gmsaCredentialSpec"), options.get("runAsUserName"));
+    if name.is_set() {
+        name.check(names::dns1123_subdomain);
+    }
+    if spec.is_set() && spec.is_empty() {
+        spec.invalid("gmsaCredentialSpec cannot be an empty string");
+    } else if spec.str().len() > 64 * 1024 {
+        spec.invalid("gmsaCredentialSpec size must be under 64 KiB");
+    }
+    if user.is_set() {
+        windows_user(user);
+    }
+}
+
+/// `user` or `DOMAIN\\user`.
+fn windows_user(name: Node<'_>) {
+    let parts: Vec<&str> = name.str().split('\\').collect();
+    let (domain, user) = match parts[..] {
+        [""] => return name.invalid("runAsUserName cannot be an empty string"),
+        _ if name.str().contains(|c: char| c.is_ascii_control()) => {
+            return name.invalid("runAsUserName cannot contain control characters");
+        }
+        [user] => (None, user),
+        [domain, user] => (Some(domain), user),
+        _ => return name.invalid("runAsUserName cannot contain more than one backslash"),
+    };
+    if domain.is_some_and(|domain| domain.len() >= 256) {
+        name.invalid("runAsUserName's Domain length must be under 256 characters");
+    }
+    if user.is_empty() {
+        name.invalid("runAsUserName's User cannot be empty");
+    } else if user.len() > 104 {
+        name.invalid("runAsUserName's User length must not be longer than 104 characters");
+    }
+    if !user.is_empty() && user.bytes().all(|b| matches!(b, b'.' | b' ')) {
+        name.invalid("runAsUserName's User cannot contain only periods or spaces");
+    }
+    if user.contains(|c| "\"/\\:;|=,+*?<>@[]".contains(c)) {
+        name.invalid("runAsUserName's User cannot contain the following characters: \"/\\:;|=,+*?<>@[]");
     }
 }
 
@@ -159,6 +204,7 @@ pub(super) fn container(context: Node<'_>, host_users: bool) {
             }
         }
     }
+    windows_options(context.get("windowsOptions"));
     app_armor(context.get("appArmorProfile"));
 }
 

@@ -45,12 +45,14 @@ pub(crate) fn ephemeral_containers(new: Node<'_>, old: Node<'_>) {
     }
     for was in before.array() {
         let name = was.get("name").and_then(Value::as_str).unwrap_or_default();
-        let what = match now.array().iter().find(|container| container.get("name") == was.get("name")) {
-            None => "removed",
-            Some(container) if !same(container, was) => "changed",
-            Some(_) => continue,
-        };
-        now.forbidden(&format!("existing ephemeral containers {name:?} may not be {what}\n"));
+        match now.array().iter().find(|container| container.get("name") == was.get("name")) {
+            None => now.forbidden(&format!("existing ephemeral containers {name:?} may not be removed\n")),
+            Some(container) if !same(container, was) => {
+                let diff = internal::diff("EphemeralContainer", was, container);
+                now.forbidden(&format!("existing ephemeral containers {name:?} may not be changed\n{diff}"));
+            }
+            Some(_) => {}
+        }
     }
 }
 
@@ -163,6 +165,25 @@ fn with_allowed_changes_undone(spec: Node<'_>, old: Node<'_>) -> Value {
     munged
 }
 
+fn terms_shown(terms: &Value) -> String {
+    let terms = terms.as_array().into_iter().flatten().map(|term| internal::shown("NodeSelectorTerm", term));
+    format!("[{}]", terms.collect::<Vec<_>>().join(","))
+}
+
+/// Whether a term asks for all that it did, and in the same order, before anything else.
+fn only_adds(new: &Value, old: &Value) -> bool {
+    let of = |term: &Value, list: &str| term.get(list).and_then(Value::as_array).cloned().unwrap_or_default();
+    let lists = ["matchExpressions", "matchFields"];
+    let empty = |term: &Value| lists.iter().all(|list| of(term, list).is_empty());
+    if empty(old) {
+        return empty(new);
+    }
+    lists.iter().all(|list| {
+        let (now, was) = (of(new, list), of(old, list));
+        now.len() >= was.len() && now.iter().zip(&was).all(|(a, b)| same(a, b))
+    })
+}
+
 /// A gated pod may still be told more precisely where to run.
 fn gated(spec: Node<'_>, old: Node<'_>, restore: &mut impl FnMut(&'static str)) {
     let (selector, old_selector) = (spec.get("nodeSelector"), old.get("nodeSelector"));
@@ -191,7 +212,23 @@ fn gated(spec: Node<'_>, old: Node<'_>, restore: &mut impl FnMut(&'static str)) 
                 .get("nodeAffinity")
                 .get("requiredDuringSchedulingIgnoredDuringExecution")
                 .get("nodeSelectorTerms")
-                .invalid("no additions/deletions to non-empty NodeSelectorTerms list are allowed");
+                .invalid_as(
+                    terms_shown(&terms),
+                    "no additions/deletions to non-empty NodeSelectorTerms list are allowed",
+                );
+        } else {
+            let at = spec
+                .get("affinity")
+                .get("nodeAffinity")
+                .get("requiredDuringSchedulingIgnoredDuringExecution")
+                .get("nodeSelectorTerms");
+            for (i, was) in old_terms.as_array().into_iter().flatten().enumerate() {
+                let term = at.index(i);
+                if !only_adds(term.value, was) {
+                    let shown = internal::shown("NodeSelectorTerm", term.value);
+                    term.invalid_as(shown, "only additions are allowed (no mutations or deletions)");
+                }
+            }
         }
         restore("affinity");
     }

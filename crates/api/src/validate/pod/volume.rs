@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use serde_json::Value;
 
 use super::env::{VOLUME_FIELDS, field_ref, resource_ref};
-use super::{Spec, container};
+use super::{Spec, container, plugins};
 use crate::names;
 use crate::validate::amount::Amount;
 use crate::validate::node::{Node, Quoted};
@@ -35,7 +35,7 @@ const SOURCES: &[(&str, &[&str])] = &[
     ("rbd", &["monitors", "image"]),
     ("cinder", &["volumeID"]),
     ("cephfs", &["monitors"]),
-    ("quobyte", &["registry", "volume"]),
+    ("quobyte", &[]),
     ("downwardAPI", &[]),
     ("fc", &[]),
     ("flexVolume", &["driver"]),
@@ -126,7 +126,7 @@ fn source(volume: Node<'_>, pod: Spec<'_>, pod_name: &str) {
                 source.get("pullPolicy").required_one_of(container::PULL_POLICIES);
             }
             "ephemeral" => ephemeral(volume, source, pod_name),
-            _ => {}
+            _ => plugins::source(kind, source, plugins::Of::Pod),
         }
     }
     if !found {
