@@ -9,8 +9,15 @@ use super::{Machine, Now};
 use crate::spec::{self, Role};
 
 /// Those that the runner says. All others are somebody else's, and are left as they are.
-pub const OWN: [&str; 6] =
-    ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled", "AllContainersRestarting"];
+pub const OWN: [&str; 7] = [
+    "PodReadyToStartContainers",
+    "Initialized",
+    "Ready",
+    "ContainersReady",
+    "PodScheduled",
+    "AllContainersRestarting",
+    "PodResizePending",
+];
 
 struct Said {
     is: bool,
@@ -36,6 +43,12 @@ impl Said {
     }
 }
 
+fn resize_waits() -> Said {
+    let message =
+        "what a process may use is decided when it begins: the next run of the container has the new resources";
+    Said { is: true, reason: Some("Deferred"), message: Some(message.to_owned()) }
+}
+
 impl Machine {
     /// All conditions of the pod, those of others included.
     pub(super) fn next_conditions(
@@ -58,6 +71,7 @@ impl Machine {
             Some(containers_ready),
             Some(Said::yes()),
             self.begins_anew().map(|is| anew(is, phase)),
+            self.waits_for_resize().then(resize_waits),
         ];
         let mut conditions = foreign;
         for (name, said) in OWN.into_iter().zip(said).filter_map(|(name, said)| Some((name, said?))) {

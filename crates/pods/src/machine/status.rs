@@ -131,7 +131,7 @@ impl Machine {
     fn of_run(&self, cell: &Cell, run: &runtime::Container, spec: &Container) -> ContainerStatus {
         // A container whose hook after the start has not ended counts as being made.
         let state = if cell.is_hooking() && run.exit.is_none() { self.not_yet(cell) } else { self.state_of(run) };
-        let requests = spec.resources.as_ref().and_then(|resources| resources.requests.clone());
+        let granted = self.granted(cell, run).unwrap_or_else(|| asked(spec));
         ContainerStatus {
             name: cell.name.clone(),
             image: run.image.clone(),
@@ -143,11 +143,30 @@ impl Machine {
                 Some(previous) => self.state_of(previous),
                 None => self.last_in_api(cell),
             }),
-            allocated_resources: requests,
-            resources: Some(ResourceRequirements { claims: None, ..spec.resources.clone().unwrap_or_default() }),
+            allocated_resources: granted.requests.clone(),
+            resources: Some(granted),
             volume_mounts: mounts(spec),
             ..ContainerStatus::default()
         }
+    }
+
+    /// What a process was given when it began: it has that until it ends, whatever is asked for meanwhile.
+    fn granted(&self, cell: &Cell, run: &runtime::Container) -> Option<ResourceRequirements> {
+        let status = self.pod.status.as_ref()?;
+        let lists = [&status.container_statuses, &status.init_container_statuses];
+        let mut said = lists.into_iter().flatten().flatten();
+        let same =
+            said.find(|said| said.name == cell.name && said.container_id.as_ref() == Some(&self.container_id(run)));
+        same?.resources.clone()
+    }
+
+    /// Whether a container that runs has been asked to have something else than it was given.
+    pub(super) fn waits_for_resize(&self) -> bool {
+        self.cells.iter().any(|cell| {
+            let running = cell.current.as_ref().filter(|run| run.exit.is_none());
+            let granted = running.and_then(|run| self.granted(cell, run));
+            granted.zip(cell.spec(&self.pod)).is_some_and(|(granted, spec)| granted != asked(&spec))
+        })
     }
 
     /// The runtime has nothing of it. What the API knew is kept.
@@ -296,4 +315,8 @@ pub fn whole_seconds(time: Timestamp) -> Timestamp {
 
 fn time(text: &str) -> Option<Time> {
     text.parse::<Timestamp>().ok().map(whole_seconds).map(Time)
+}
+
+fn asked(spec: &Container) -> ResourceRequirements {
+    ResourceRequirements { claims: None, ..spec.resources.clone().unwrap_or_default() }
 }

@@ -570,3 +570,26 @@ fn an_ephemeral_container_joins() {
     assert_eq!((story.state("d").as_str(), story.condition("Ready").as_str()), ("Terminated Error 1", "True"));
     assert_eq!(story.done(), Vec::<String>::new());
 }
+
+#[test]
+fn new_resources_wait_for_the_next_run() {
+    let mut story = Story::new(json!({"restartPolicy": "Always", "containers": [{
+        "name": "a", "image": "i", "resources": {"requests": {"cpu": "10m"}},
+    }]}));
+    let granted = |story: &mut Story| story.container("a").resources.unwrap().requests.unwrap()["cpu"].0.clone();
+    let waits = |story: &mut Story| {
+        let conditions = story.status().conditions.unwrap();
+        conditions.into_iter().find(|condition| condition.type_ == "PodResizePending").and_then(|one| one.reason)
+    };
+    let said = story.go().status();
+    story.change(|pod| {
+        pod.status = Some(said);
+        let more = json!({"requests": {"cpu": "20m"}});
+        pod.spec.as_mut().unwrap().containers[0].resources = serde_json::from_value(more).unwrap();
+    });
+    assert_eq!((granted(&mut story).as_str(), waits(&mut story).as_deref()), ("10m", Some("Deferred")));
+    assert_eq!(story.done(), ["start a#0"]);
+    story.end("a", 0);
+    assert_eq!(story.done(), ["start a#1"]);
+    assert_eq!((granted(&mut story).as_str(), waits(&mut story)), ("20m", None));
+}
