@@ -1,6 +1,6 @@
 //! TokenRequest: a short-lived token for a ServiceAccount.
 
-use api::status::{Result, Status};
+use api::status::Result;
 use serde_json::Value;
 
 use crate::{
