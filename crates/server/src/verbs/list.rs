@@ -154,14 +154,18 @@ fn decode(token: &str) -> Result<Continue> {
         base64::DecodeError::InvalidByte(at, _) => refuse(format!("illegal base64 data at input byte {at}")),
         other => refuse(other.to_string()),
     })?;
-    let from: Continue = serde_json::from_slice(&bytes).map_err(|error| match bytes.first() {
-        Some(b'{') => refuse(error.to_string()),
-        Some(b'[') => refuse("json: cannot unmarshal array into Go value of type storage.continueToken".into()),
+    match bytes.first() {
+        Some(b'{') => {}
+        // serde would read a list as well, one field after the other.
+        Some(b'[') => {
+            return Err(refuse("json: cannot unmarshal array into Go value of type storage.continueToken".into()));
+        }
         first => {
             let first = first.map_or(' ', |b| char::from(*b));
-            refuse(format!("invalid character '{first}' looking for beginning of value"))
+            return Err(refuse(format!("invalid character '{first}' looking for beginning of value")));
         }
-    })?;
+    }
+    let from: Continue = serde_json::from_slice(&bytes).map_err(|error| refuse(error.to_string()))?;
     if from.v != VERSION {
         return Err(refuse(format!("server does not recognize this encoded version {}", from.v)));
     }
@@ -171,8 +175,8 @@ fn decode(token: &str) -> Result<Continue> {
     if from.start.is_empty() {
         return Err(refuse(format!("encoded start key empty (version {VERSION})")));
     }
-    // A key has no parts that lead elsewhere.
-    if from.start.split('/').any(|part| matches!(part, "" | "." | "..")) {
+    // A key has no parts that lead elsewhere. An empty one is where a cluster-wide object of some workspace has no namespace.
+    if from.start.split('/').any(|part| matches!(part, "." | "..")) {
         return Err(refuse(from.start));
     }
     Ok(from)
@@ -205,5 +209,6 @@ mod tests {
         );
         let newest = decode(&BASE64.encode(r#"{"v":"meta.k8s.io/v1","rv":-1,"start":"ns/x"}"#)).unwrap();
         assert_eq!((newest.rv, newest.start.as_str()), (-1, "ns/x"));
+        assert!(decode(&BASE64.encode(r#"{"v":"meta.k8s.io/v1","rv":5,"start":"root//x"}"#)).is_ok());
     }
 }

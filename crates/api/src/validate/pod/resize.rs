@@ -157,7 +157,7 @@ mod tests {
     fn complaints(change: impl FnOnce(&mut Value)) -> Vec<String> {
         let old = json!({
             "metadata": {"name": "p", "namespace": "n"},
-            "spec": {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "containers": [{
+            "spec": {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "terminationGracePeriodSeconds": 30, "containers": [{
                 "name": "c", "image": "x", "imagePullPolicy": "Always", "terminationMessagePolicy": "File",
                 "resources": {"requests": {"cpu": "100m", "memory": "10Mi"}, "limits": {"cpu": "200m", "memory": "20Mi"}},
             }]},
