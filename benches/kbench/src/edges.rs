@@ -82,8 +82,10 @@ pub(crate) async fn edges(target: &Arc<Target>, c: &Common, plan: &Plan) -> Resu
     let asking = tokio::spawn(ask(target.clone(), format!("{path}/{name}"), stop.clone()));
     let meter = ProcMeter::start(&c.pid);
     let begun = Instant::now();
+    // Counted, as the first may be back before the last have lost theirs.
+    let lost = fleet.lost.load(Relaxed);
     storm.send_replace(1);
-    wait(plan.timeout, "edges have lost their links", || all - fleet.online.load(Relaxed), all).await?;
+    wait(plan.timeout, "edges have lost their links", || fleet.lost.load(Relaxed) - lost, all).await?;
     wait(plan.timeout, "edges are back", || fleet.online.load(Relaxed), all).await?;
     let back = begun.elapsed();
     stop.store(true, Relaxed);

@@ -21,6 +21,8 @@ const UID: [u64; 8] = [1, 3, 6, 1, 4, 1, 57683, 2];
 #[derive(Default)]
 pub(crate) struct Fleet {
     pub(crate) online: AtomicU64,
+    /// How often a link was lost.
+    pub(crate) lost: AtomicU64,
     /// How many hold the object that the change is made to, in its newest form.
     pub(crate) acked: AtomicU64,
     /// Objects that were applied, by all.
@@ -157,6 +159,7 @@ pub(crate) async fn edge(fleet: Arc<Fleet>, dial: Dial, seed: u64, wait: Duratio
                         if matches!(status, EdgeStatus::Online | EdgeStatus::Offline) && now != online {
                             online = now;
                             fleet.online.fetch_add(if now { 1 } else { u64::MAX }, Relaxed);
+                            fleet.lost.fetch_add(u64::from(!now), Relaxed);
                         }
                     }
                     Output::ReportsAcked { .. } => disk.says = None,
