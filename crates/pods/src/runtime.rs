@@ -3,11 +3,7 @@
 //! A runtime outlives the agent: what it runs goes on while the agent is away, and [`Runtime::list`] tells an agent that comes back
 //! what there is, what has ended meanwhile included. So every call can be repeated.
 
-use std::{
-    net::IpAddr,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use tokio::{
@@ -49,12 +45,18 @@ pub struct ContainerSpec {
     /// Whether anything can be written to its stdin by attaching to it.
     pub stdin: bool,
     pub user: User,
+    /// What the machine is called from within, where the runtime can do that.
+    pub hostname: String,
 }
 
 /// As whom a container asks to run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
-    pub id: Option<i64>,
+    pub id: Option<u32>,
+    pub group: Option<u32>,
+    /// Those it has beside its own: the pod's supplemental ones, and that of its volumes.
+    pub groups: Vec<u32>,
+    /// Whoever it is, not root.
     pub is_not_root: bool,
 }
 
@@ -190,11 +192,5 @@ pub trait Runtime: Send + Sync + 'static {
     fn shortcomings(&self, container: &ContainerSpec) -> Vec<String> {
         let _ = container;
         Vec::new()
-    }
-
-    /// Where a path that the container sees is on this machine, if it is anywhere.
-    fn outside(&self, id: &ContainerId, path: &Path) -> Option<PathBuf> {
-        let _ = (id, path);
-        None
     }
 }

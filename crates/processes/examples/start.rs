@@ -30,6 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             tty: false,
             stdin: false,
             user: User::default(),
+            hostname: String::new(),
             id,
         };
         let begun = Instant::now();

@@ -4,7 +4,7 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -53,6 +53,7 @@ impl Bed {
             tty: false,
             stdin: false,
             user: User::default(),
+            hostname: String::new(),
             id,
         }
     }
@@ -128,7 +129,7 @@ async fn runs_writes_and_ends() {
     assert_eq!((exit.code, exit.signal, exit.message.as_str()), (3, None, "done"));
     let text = fs::read_to_string(&spec.log).unwrap();
     assert!(text.contains(" stdout F out\n") && text.contains(" stderr F err\n"), "{text}");
-    let root = agent.outside(&spec.id, Path::new("/")).unwrap();
+    let root = bed.dir.path().join("keeper/roots/uid-one/c").canonicalize().unwrap();
     assert!(bed.log(&spec).contains(&root.display().to_string()));
     // Again is the same one, until it is forgotten.
     assert_eq!(agent.start(spec.clone()).await.unwrap().exit, Some(exit));

@@ -70,6 +70,7 @@ impl Start {
             tty: container.tty.unwrap_or_default(),
             stdin: container.stdin.unwrap_or_default(),
             user: self.user(&container),
+            hostname: spec::hostname(&self.pod),
             env: variables,
         })
     }
@@ -97,10 +98,18 @@ impl Start {
     fn user(&self, container: &Container) -> User {
         let own = container.security_context.as_ref();
         let whole = self.pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
-        let id = own.and_then(|own| own.run_as_user).or_else(|| whole.and_then(|whole| whole.run_as_user));
-        let is_not_root =
-            own.and_then(|own| own.run_as_non_root).or_else(|| whole.and_then(|whole| whole.run_as_non_root));
-        User { id, is_not_root: is_not_root.unwrap_or_default() }
+        let number = |value: i64| u32::try_from(value).ok();
+        let id = own.and_then(|own| own.run_as_user).or_else(|| whole?.run_as_user);
+        let group = own.and_then(|own| own.run_as_group).or_else(|| whole?.run_as_group);
+        let is_not_root = own.and_then(|own| own.run_as_non_root).or_else(|| whole?.run_as_non_root);
+        let supplemental = whole.and_then(|whole| whole.supplemental_groups.as_deref()).unwrap_or_default();
+        let groups = supplemental.iter().copied().chain(whole.and_then(|whole| whole.fs_group));
+        User {
+            id: id.and_then(number),
+            group: group.and_then(number),
+            groups: groups.filter_map(number).collect(),
+            is_not_root: is_not_root.unwrap_or_default(),
+        }
     }
 
     fn message_file(&self, dir: &Path, container: &Container) -> std::io::Result<Mount> {

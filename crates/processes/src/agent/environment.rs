@@ -73,6 +73,7 @@ mod tests {
             tty: false,
             stdin: false,
             user: User::default(),
+            hostname: String::new(),
         };
         let place = Place { node: "n", edge: "e", root: Path::new("/r") };
         let env = environment([pair("HOME", "/root"), pair("TZ", "UTC")], &place, &container);

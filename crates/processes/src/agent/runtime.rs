@@ -1,11 +1,6 @@
 //! What a runtime has to do, done by asking the keeper.
 
-use std::{
-    net::IpAddr,
-    path::{Path, PathBuf},
-    sync::PoisonError,
-    time::Duration,
-};
+use std::{net::IpAddr, path::Path, sync::PoisonError, time::Duration};
 
 use async_trait::async_trait;
 use pods::runtime::{Attached, Container, ContainerId, ContainerSpec, Failure, Limits, Output, Runtime, Usage, User};
@@ -63,9 +58,9 @@ impl Processes {
 }
 
 /// A container is a process of the user that the edge runs as, whoever it asks for.
-fn other_user(name: &str, user: User, own: u32) -> Option<String> {
+fn other_user(name: &str, user: &User, own: u32) -> Option<String> {
     match user.id {
-        Some(wanted) if wanted != i64::from(own) => {
+        Some(wanted) if wanted != own => {
             Some(format!("container {name} runs as user {own}, as the edge does, and not as {wanted}"))
         }
         None if user.is_not_root && own == 0 => {
@@ -177,7 +172,7 @@ impl Runtime for Processes {
 
     fn shortcomings(&self, container: &ContainerSpec) -> Vec<String> {
         let own = rustix::process::geteuid().as_raw();
-        let mut said: Vec<String> = other_user(&container.id.name, container.user, own).into_iter().collect();
+        let mut said: Vec<String> = other_user(&container.id.name, &container.user, own).into_iter().collect();
         let Some(permitted) = *self.permitted.lock().unwrap_or_else(PoisonError::into_inner) else { return said };
         let Limits { cpu_millis, memory_bytes, processes } = container.limits;
         let name = &container.id.name;
@@ -192,11 +187,6 @@ impl Runtime for Processes {
             said.push(format!("container {name} has no limit of processes: {may_not}"));
         }
         said
-    }
-
-    fn outside(&self, id: &ContainerId, path: &Path) -> Option<PathBuf> {
-        let place = root::below(&self.root(id), path);
-        place.exists().then_some(place)
     }
 }
 
@@ -213,7 +203,7 @@ mod tests {
             (Some(1000), true, 1000, None),
             (Some(1000), true, 0, Some("container c runs as user 0, as the edge does, and not as 1000")),
         ] {
-            assert_eq!(other_user("c", User { id, is_not_root }, own).as_deref(), expected);
+            assert_eq!(other_user("c", &User { id, is_not_root, ..User::default() }, own).as_deref(), expected);
         }
     }
 }
