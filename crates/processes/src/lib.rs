@@ -3,11 +3,11 @@
 //! ```text
 //!  agent ──unix socket──▶ keeper ──spawns──▶ trampoline ──exec──▶ a local command
 //!  (impl Runtime)         (waits, writes     (session, limits,  └─▶ a sample, without exec
-//!                          logs, remembers)   directory, stdio)
+//!                          logs, remembers)   view, user, stdio)
 //! ```
 //!
-//! The keeper and the trampoline are this same program under hidden names ([`entry`]). Nothing here is a sandbox: a container is a process of
-//! the user that the edge runs as.
+//! The keeper and the trampoline are this same program under hidden names ([`entry`]). Nothing here is a sandbox: a container is a process
+//! that sees this machine.
 
 mod addresses;
 mod agent;
@@ -21,9 +21,10 @@ mod root;
 mod samples;
 mod trampoline;
 mod tree;
+mod view;
 mod wire;
 
-use std::{ffi::OsString, process::ExitCode};
+use std::{ffi::OsString, path::Path, process::ExitCode};
 
 pub use agent::{Error, Options, Processes, end_all, replace_keeper};
 pub use images::{Images, Program};
@@ -34,6 +35,7 @@ pub fn entry(mut args: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     match args.next()?.to_str()? {
         "keeper" => Some(keeper::main(args)),
         "container" => Some(trampoline::main()),
+        "try-view" => Some(view::try_it(Path::new(&args.next()?))),
         _ => None,
     }
 }

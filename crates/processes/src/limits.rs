@@ -100,7 +100,12 @@ impl Groups {
 
     pub fn permitted(&self) -> Permitted {
         let has = |controller| self.directories.contains_key(&controller);
-        Permitted { cpu: has(Controller::Cpu), memory: has(Controller::Memory), processes: has(Controller::Pids) }
+        Permitted {
+            cpu: has(Controller::Cpu),
+            memory: has(Controller::Memory),
+            processes: has(Controller::Pids),
+            views: false,
+        }
     }
 
     /// A group for one container, with as many of its limits as are permitted. None if none is.

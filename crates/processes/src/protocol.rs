@@ -6,7 +6,7 @@ use std::{net::Ipv4Addr, path::PathBuf};
 use pods::runtime::{Container, ContainerId, Limits, Mount, Usage};
 use serde::{Deserialize, Serialize};
 
-use crate::{addresses::Range, images::Program, keeper::Rules};
+use crate::{addresses::Range, images::Program, keeper::Rules, view::View};
 
 /// Raised when an agent could not do with an older keeper; it then replaces it ([`Request::Replace`]).
 pub const VERSION: u32 = 1;
@@ -93,6 +93,9 @@ pub struct Start {
     /// What begins the environment of every process of this container, so that they are found.
     pub mark: String,
     pub mounts: Vec<Mount>,
+    /// None: mounts are links.
+    #[serde(default)]
+    pub view: Option<View>,
     pub limits: Limits,
     pub log: PathBuf,
     pub terminal: bool,
@@ -126,12 +129,15 @@ pub enum Answer {
     },
 }
 
-/// Which limits hold here.
+/// What can be held to here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Permitted {
     pub cpu: bool,
     pub memory: bool,
     pub processes: bool,
+    /// Whether containers have a view of their own, see [`crate::view`].
+    #[serde(default)]
+    pub views: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,32 +1,34 @@
 //! A container's root directory: what it mounts is below it, and `SELVEDGE_ROOT` says where that is.
 //!
-//! There is no file system of an image, and processes see the machine's own. So a mount is a link below a directory of the container's, which
-//! costs nothing and needs no rights.
+//! There is no file system of an image, and processes see the machine's own. Where they can have a view of their own ([`crate::view`]), a link
+//! below the root leads to where things are mounted. Where not, it leads to what would be mounted, which needs no rights.
 
 use std::{
     fs, io,
     os::unix::fs::symlink,
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
 use pods::runtime::Mount;
 
+use crate::view::absolute;
+
 /// Where a path that the container sees is below its root.
 pub fn below(root: &Path, path: &Path) -> PathBuf {
-    let mut found = root.to_owned();
-    for part in path.components() {
-        match part {
-            Component::Normal(name) => found.push(name),
-            // As `..` of `/` is `/`.
-            Component::ParentDir if found != root => _ = found.pop(),
-            _ => {}
-        }
-    }
-    found
+    absolute(path).components().skip(1).fold(root.to_owned(), |found, part| found.join(part))
+}
+
+/// Where links lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Links {
+    /// To what is mounted.
+    Outside,
+    /// To where it is mounted, in the container's own view.
+    Inside,
 }
 
 /// Makes the root as the mounts say, in place of what was there.
-pub fn make(root: &Path, mounts: &[Mount]) -> io::Result<()> {
+pub fn make(root: &Path, mounts: &[Mount], links: Links) -> io::Result<()> {
     let said = |what: &Path, error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", what.display()));
     match fs::remove_dir_all(root) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(said(root, error)),
@@ -42,17 +44,22 @@ pub fn make(root: &Path, mounts: &[Mount]) -> io::Result<()> {
             let message = format!("nothing can be mounted at {:?}", mount.at);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
+        // What is mounted within another is found behind that one's link.
+        if links == Links::Inside && at.ancestors().skip(1).any(Path::is_symlink) {
+            continue;
+        }
         if let Some(directory) = at.parent() {
             fs::create_dir_all(directory).map_err(|error| said(directory, error))?;
         }
-        match symlink(&mount.from, &at) {
+        let target = if links == Links::Inside { absolute(Path::new(&mount.at)) } else { mount.from.clone() };
+        match symlink(&target, &at) {
             // Within a volume that stays when the container is started again, the link may be there already.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && fs::read_link(&at).is_ok() => {
-                fs::remove_file(&at).and_then(|()| symlink(&mount.from, &at)).map_err(|error| said(&at, error))?;
+                fs::remove_file(&at).and_then(|()| symlink(&target, &at)).map_err(|error| said(&at, error))?;
             }
             // And a kubelet's mounts hide what is below them. An empty directory is what people make for that.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                fs::remove_dir(&at).and_then(|()| symlink(&mount.from, &at)).map_err(|error| said(&at, error))?;
+                fs::remove_dir(&at).and_then(|()| symlink(&target, &at)).map_err(|error| said(&at, error))?;
             }
             done => done.map_err(|error| said(&at, error))?,
         }
@@ -109,21 +116,25 @@ mod tests {
         let root = dir.path().join("roots/pod/c");
         let mounts = [mount(&config, "/data/etc"), mount(&data, "/data"), mount(&file, "/usr/share/x/index.html")];
         for _ in 0..2 {
-            make(&root, &mounts).unwrap();
+            make(&root, &mounts, Links::Outside).unwrap();
             assert_eq!(fs::read_to_string(root.join("data/etc/a")).unwrap(), "from config");
             assert_eq!(fs::read_to_string(root.join("usr/share/x/index.html")).unwrap(), "a file");
         }
+        make(&root, &mounts, Links::Inside).unwrap();
+        assert_eq!(fs::read_link(root.join("data")).unwrap(), Path::new("/data"));
+        assert_eq!(fs::read_link(root.join("usr/share/x/index.html")).unwrap(), Path::new("/usr/share/x/index.html"));
+        make(&root, &mounts, Links::Outside).unwrap();
         fs::write(root.join("data/new"), "x").unwrap();
-        make(&root, &[]).unwrap();
+        make(&root, &[], Links::Outside).unwrap();
         assert!(data.join("new").exists(), "removing a root leaves what was mounted");
-        assert!(make(&root, &[mount(&data, "/")]).is_err());
+        assert!(make(&root, &[mount(&data, "/")], Links::Outside).is_err());
     }
 
     #[test]
     fn where_it_starts() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");
-        make(&root, &[mount(dir.path(), "/work")]).unwrap();
+        make(&root, &[mount(dir.path(), "/work")], Links::Outside).unwrap();
         for (given, expected) in [
             (None, root.clone()),
             (Some("/"), root.clone()),

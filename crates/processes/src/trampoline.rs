@@ -9,19 +9,25 @@ use std::{
     io::{Read, Seek, Write},
     os::{
         fd::{AsFd, OwnedFd},
-        unix::{net::UnixStream, process::CommandExt},
+        unix::{fs::chown, net::UnixStream, process::CommandExt},
     },
     path::{Path, PathBuf},
     process::{Command, ExitCode},
 };
 
+use pods::runtime::Mount;
 use rustix::{
-    fs::Mode,
-    process::{Resource, Rlimit, Signal},
+    fs::{FileType, Mode},
+    process::{Resource, Rlimit, Signal, Uid},
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{images::Program, samples, wire};
+use crate::{
+    images::Program,
+    samples,
+    view::{self, View, Way},
+    wire,
+};
 
 /// What goes back when all is done but the last step.
 pub const READY: u8 = b'+';
@@ -35,6 +41,9 @@ pub struct Setup {
     pub program: Program,
     pub env: Vec<(String, String)>,
     pub dir: PathBuf,
+    pub mounts: Vec<Mount>,
+    /// What it sees; with a process to join, what that sees.
+    pub view: Option<View>,
     pub terminal: bool,
     /// How many files it may have open: the keeper itself may more.
     pub files: Option<u64>,
@@ -44,12 +53,18 @@ pub struct Setup {
     pub parent: i32,
 }
 
+/// Open files that come with it.
+struct Given {
+    input: OwnedFd,
+    joins: Option<OwnedFd>,
+}
+
 pub fn main() -> ExitCode {
     let Ok(keeper) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) else {
         return ExitCode::from(NOT_STARTED);
     };
     let keeper = UnixStream::from(keeper);
-    match receive(&keeper).and_then(|(setup, input)| become_it(setup, input, &keeper)) {
+    match receive(&keeper).and_then(|(setup, given)| become_it(setup, given, &keeper)) {
         Ok(code) => code,
         Err(message) => {
             let _ = (&keeper).write_all(message.as_bytes());
@@ -58,27 +73,22 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn receive(keeper: &UnixStream) -> Result<(Setup, OwnedFd), String> {
+fn receive(keeper: &UnixStream) -> Result<(Setup, Given), String> {
     let mut files = Vec::new();
     let count = wire::receive(keeper, &mut [0; 16], &mut files).map_err(|error| format!("the keeper: {error}"))?;
-    let input = files.pop();
-    let (Some(input), Some(written), true) = (input, files.pop(), count > 0) else {
+    let mut files = files.into_iter();
+    let (Some(written), Some(input), true) = (files.next(), files.next(), count > 0) else {
         return Err("the keeper said nothing".into());
     };
     let (mut written, mut text) = (File::from(written), Vec::new());
     written.rewind().and_then(|()| written.read_to_end(&mut text)).map_err(|error| format!("the keeper: {error}"))?;
     let setup = serde_json::from_slice(&text).map_err(|error| format!("the keeper: {error}"))?;
-    Ok((setup, input))
+    Ok((setup, Given { input, joins: files.next() }))
 }
 
 /// Comes back only for a sample that has ended, or for what could not be started.
-fn become_it(setup: Setup, input: OwnedFd, keeper: &UnixStream) -> Result<ExitCode, String> {
-    let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
-    // Without the keeper nobody would read what it writes, nor see its end.
-    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
-    if parent != Some(setup.parent) {
-        return Err("the keeper is gone".into());
-    }
+fn become_it(setup: Setup, given: Given, keeper: &UnixStream) -> Result<ExitCode, String> {
+    die_with(setup.parent)?;
     let _ = rustix::process::setsid();
     // What its children leave behind is its own, so that all of it is found below it. It stays so when the command runs.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
@@ -87,9 +97,12 @@ fn become_it(setup: Setup, input: OwnedFd, keeper: &UnixStream) -> Result<ExitCo
     let _ = fs::write("/proc/self/oom_score_adj", "500");
     limit(Resource::Nofile, setup.files);
     limit(Resource::Data, setup.memory);
-    connect(input, setup.terminal).map_err(|error| format!("cannot open its stdin: {error}"))?;
-    std::env::set_current_dir(&setup.dir)
-        .map_err(|error| format!("cannot start in {}: {error}", setup.dir.display()))?;
+    connect(given.input, setup.terminal).map_err(|error| format!("cannot open its stdin: {error}"))?;
+    match &setup.view {
+        Some(view) => look(view, &setup, given.joins)?,
+        None => start_in(&setup.dir)?,
+    }
+    die_with(setup.parent)?;
     match setup.program {
         Program::Command(words) => Err(run(&words, &setup.env, &setup.dir, keeper)),
         Program::Sample { name, args } => {
@@ -102,6 +115,49 @@ fn become_it(setup: Setup, input: OwnedFd, keeper: &UnixStream) -> Result<ExitCo
             Ok(samples::run(sample, args, setup.env))
         }
     }
+}
+
+/// Sees what its container is to see, as whoever it is to be.
+fn look(view: &View, setup: &Setup, joins: Option<OwnedFd>) -> Result<(), String> {
+    let way = match &joins {
+        Some(process) => view::join(process.as_fd())?,
+        None => view::start(view, &setup.mounts)?,
+    };
+    // Its own directory may be hidden by what it mounts.
+    let is_hidden = setup.dir == view.stage && !setup.dir.is_dir();
+    start_in(if is_hidden { Path::new("/") } else { &setup.dir })?;
+    if way == Way::Root {
+        if let Some(user) = view.user.user {
+            if joins.is_none() {
+                let _ = chown(&view.stage, Some(user), view.user.group);
+            }
+            own_streams(user);
+        }
+        view.user.assume().map_err(|error| format!("cannot become user {:?}: {error}", view.user))?;
+    }
+    Ok(())
+}
+
+fn start_in(dir: &Path) -> Result<(), String> {
+    std::env::set_current_dir(dir).map_err(|error| format!("cannot start in {}: {error}", dir.display()))
+}
+
+/// What a program opens again by name, as `/dev/stdout` is, has to be its own. What is others' too, as `/dev/null` is, stays theirs.
+fn own_streams(user: u32) {
+    for stream in [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()] {
+        let is_pipe = rustix::fs::fstat(stream)
+            .is_ok_and(|found| matches!(FileType::from_raw_mode(found.st_mode), FileType::Fifo | FileType::Socket));
+        if is_pipe || rustix::termios::isatty(stream) {
+            let _ = rustix::fs::fchown(stream, Some(Uid::from_raw(user)), None);
+        }
+    }
+}
+
+/// Without the keeper nobody would read what it writes, nor see its end. Whoever becomes somebody else has to say so again.
+fn die_with(parent: i32) -> Result<(), String> {
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    let has = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
+    if has == Some(parent) { Ok(()) } else { Err("the keeper is gone".into()) }
 }
 
 fn limit(resource: Resource, most: Option<u64>) {

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod bed;
+
 use std::{
     fs,
     path::PathBuf,
@@ -9,95 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pods::runtime::{Container, ContainerId, ContainerSpec, Exit, Limits, Mount, NEVER_BEGAN, Runtime, User};
+use bed::{Bed, PROGRAM, exit_of, find, line, wait_for};
+use pods::runtime::{ContainerId, ContainerSpec, Limits, Mount, NEVER_BEGAN, Runtime};
 use selvedge_processes::{self as processes, Options, Processes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_selvedge-processes");
-
-struct Bed {
-    dir: tempfile::TempDir,
-    options: Options,
-}
-
-impl Bed {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let options = Options {
-            program: Some(PROGRAM.into()),
-            node: "node".into(),
-            edge: "edge".into(),
-            range: Some(([127, 199, 0, 0].into(), 17)),
-            ..Options::new(dir.path())
-        };
-        Self { dir, options }
-    }
-
-    async fn agent(&self) -> Arc<Processes> {
-        Processes::start(self.options.clone()).await.unwrap()
-    }
-
-    fn spec(&self, name: &str, script: &str) -> ContainerSpec {
-        let id = ContainerId { pod: format!("uid-{name}"), name: "c".into(), attempt: 0 };
-        ContainerSpec {
-            pod: format!("default/{name}"),
-            image: "selvedge.dev/sample/web".into(),
-            command: ["sh", "-c", script].map(str::to_owned).to_vec(),
-            args: vec![],
-            env: vec![],
-            working_dir: None,
-            mounts: vec![],
-            limits: Limits::default(),
-            address: None,
-            log: self.dir.path().join(format!("logs/{name}/0.log")),
-            tty: false,
-            stdin: false,
-            user: User::default(),
-            hostname: String::new(),
-            id,
-        }
-    }
-
-    fn log(&self, spec: &ContainerSpec) -> Vec<String> {
-        let text = fs::read_to_string(&spec.log).unwrap_or_default();
-        text.lines().map(|line| line.splitn(4, ' ').nth(3).unwrap_or(line).to_owned()).collect()
-    }
-
-    fn keeper(&self) -> i32 {
-        fs::read_to_string(self.dir.path().join("keeper/lock")).unwrap().trim().parse().unwrap()
-    }
-}
-
-impl Drop for Bed {
-    fn drop(&mut self) {
-        // Its own runtime: the test's may be gone.
-        let dir = self.dir.path().to_owned();
-        let ended = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(processes::end_all(&dir)).unwrap();
-        });
-        ended.join().unwrap();
-    }
-}
-
-async fn wait_for<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
-    let until = Instant::now() + Duration::from_secs(30);
-    loop {
-        if let Some(found) = check().await {
-            return found;
-        }
-        assert!(Instant::now() < until, "waited too long for {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
-async fn find(agent: &Processes, id: &ContainerId) -> Option<Container> {
-    agent.list().await.unwrap().into_iter().find(|container| container.id == *id)
-}
-
-async fn exit_of(agent: &Processes, id: &ContainerId) -> Exit {
-    wait_for("an exit", async || find(agent, id).await?.exit).await
-}
 
 fn kill(pid: i32) {
     rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), rustix::process::Signal::KILL).unwrap();
@@ -107,11 +24,6 @@ fn is_there(pid: i32) -> bool {
     // One that has ended and that nobody has looked at yet is not there.
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
-}
-
-async fn line(bed: &Bed, spec: &ContainerSpec, begins: &str) -> String {
-    let found = async || bed.log(spec).into_iter().find(|line| line.starts_with(begins));
-    wait_for(begins, found).await[begins.len()..].trim().to_owned()
 }
 
 #[tokio::test]

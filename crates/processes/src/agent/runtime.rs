@@ -3,15 +3,18 @@
 use std::{net::IpAddr, path::Path, sync::PoisonError, time::Duration};
 
 use async_trait::async_trait;
-use pods::runtime::{Attached, Container, ContainerId, ContainerSpec, Failure, Limits, Output, Runtime, Usage, User};
+use pods::runtime::{
+    Attached, Container, ContainerId, ContainerSpec, Failure, Limits, Mount, Output, Runtime, Usage, User,
+};
 
 use super::{
     Processes, attached,
     environment::{PASSED, Place, environment},
 };
 use crate::{
-    protocol::{Answer, Request, Start},
-    root,
+    protocol::{Answer, Permitted, Request, Start},
+    root::{self, Links},
+    view::{Identity, View, absolute},
 };
 
 fn strange(answer: &Answer) -> Failure {
@@ -23,6 +26,11 @@ fn done(answer: Answer) -> Result<(), Failure> {
 }
 
 impl Processes {
+    /// What can be held to here, once a keeper was asked.
+    fn permitted(&self) -> Option<Permitted> {
+        *self.permitted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What the keeper is to start, and a root for it.
     async fn prepare(&self, container: ContainerSpec) -> Result<Start, Failure> {
         let program = self.options.images.program(&container.image, &container.command, &container.args)?;
@@ -32,9 +40,19 @@ impl Processes {
         let env = environment(passed, &place, &container);
         let mark = format!("SELVEDGE_ROOT={}", root.display());
         let (mounts, given) = (container.mounts.clone(), container.working_dir.clone());
+        let view = self.permitted().is_some_and(|permitted| permitted.views).then(|| View {
+            stage: root.clone(),
+            working_dir: given.as_deref().map(|dir| absolute(Path::new(dir))).filter(|dir| dir != Path::new("/")),
+            hostname: container.hostname.clone(),
+            user: Identity::of(&container.user, rustix::process::geteuid().as_raw()),
+        });
+        let seen = view.as_ref().map(|view| view.working_dir.clone());
         let made = tokio::task::spawn_blocking(move || {
-            root::make(&root, &mounts)?;
-            root::working_dir(&root, given.as_deref())
+            root::make(&root, &mounts, if seen.is_some() { Links::Inside } else { Links::Outside })?;
+            match seen {
+                Some(dir) => Ok(dir.unwrap_or(root)),
+                None => root::working_dir(&root, given.as_deref()),
+            }
         });
         let failure = |message: String| Failure { reason: "CreateContainerError", message };
         let dir = made.await.map_err(|error| failure(error.to_string()))?;
@@ -49,6 +67,7 @@ impl Processes {
             dir,
             mark,
             mounts: container.mounts,
+            view,
             limits: Limits { processes, ..container.limits },
             log: container.log,
             terminal: container.tty,
@@ -57,7 +76,7 @@ impl Processes {
     }
 }
 
-/// A container is a process of the user that the edge runs as, whoever it asks for.
+/// Without a view of its own, a container is a process of the user that the edge runs as, whoever it asks for.
 fn other_user(name: &str, user: &User, own: u32) -> Option<String> {
     match user.id {
         Some(wanted) if wanted != own => {
@@ -68,6 +87,18 @@ fn other_user(name: &str, user: &User, own: u32) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// What a pod mounts by itself, if that is all, is no surprise to anybody.
+fn unmounted(name: &str, mounts: &[Mount]) -> Option<String> {
+    const USUAL: [&str; 4] =
+        ["/dev/termination-log", "/etc/hosts", "/etc/resolv.conf", "/var/run/secrets/kubernetes.io/serviceaccount"];
+    let one = mounts.iter().find(|mount| !USUAL.contains(&mount.at.as_str()))?;
+    Some(format!(
+        "container {name} finds {} and all else that it mounts below $SELVEDGE_ROOT only, and can write into what is read-only: \
+         this edge may not make namespaces here",
+        one.at
+    ))
 }
 
 #[async_trait]
@@ -171,11 +202,14 @@ impl Runtime for Processes {
     }
 
     fn shortcomings(&self, container: &ContainerSpec) -> Vec<String> {
-        let own = rustix::process::geteuid().as_raw();
-        let mut said: Vec<String> = other_user(&container.id.name, &container.user, own).into_iter().collect();
-        let Some(permitted) = *self.permitted.lock().unwrap_or_else(PoisonError::into_inner) else { return said };
+        let Some(permitted) = self.permitted() else { return Vec::new() };
         let Limits { cpu_millis, memory_bytes, processes } = container.limits;
         let name = &container.id.name;
+        let mut said = Vec::new();
+        if !permitted.views {
+            said.extend(other_user(name, &container.user, rustix::process::geteuid().as_raw()));
+            said.extend(unmounted(name, &container.mounts));
+        }
         let may_not = "this edge may not make control groups here";
         if cpu_millis.is_some() && !permitted.cpu {
             said.push(format!("container {name} has no limit of CPU: {may_not}"));

@@ -226,6 +226,8 @@ impl Keeper {
             program: start.program.clone(),
             env: start.env.clone(),
             dir: start.dir.clone(),
+            mounts: start.mounts.clone(),
+            view: start.view.clone(),
             terminal: start.terminal,
             files: self.files,
             memory: start.limits.memory_bytes.filter(|_| !held),
@@ -234,7 +236,7 @@ impl Keeper {
         let who = Who::Container(id.clone());
         let names = [start.pod.as_str(), id.name.as_str()];
         let Ends { input, output, errors, stdin, outputs } = opened;
-        let spawn = Spawn { setup, names, mark: &start.mark, input, output, errors };
+        let spawn = Spawn { setup, names, mark: &start.mark, input, output, errors, joins: None };
         let (process, handshake) = match self.spawn(&who, spawn) {
             Ok(spawned) => spawned,
             Err(error) => {

@@ -18,10 +18,11 @@ use std::{
         unix::{
             fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
             net::UnixListener,
+            process::CommandExt,
         },
     },
     path::{Path, PathBuf},
-    process::ExitCode,
+    process::{Command, ExitCode, Stdio},
     time::{Duration, Instant},
 };
 
@@ -115,6 +116,8 @@ struct Keeper {
     last: u64,
     journal: Journal,
     groups: Groups,
+    /// Whether containers have a view of their own here.
+    views: bool,
     rules: Rules,
     boot: String,
     /// How many files a container may have open.
@@ -200,6 +203,12 @@ fn begin(dir: &Path) -> io::Result<Keeper> {
     Ok(keeper)
 }
 
+/// A process of its own finds out, because there is no way back from namespaces.
+fn may_have_views(dir: &Path) -> bool {
+    let tried = Command::new("/proc/self/exe").arg0("selvedge").arg("try-view").arg(dir).stdin(Stdio::null()).status();
+    tried.is_ok_and(|status| status.success())
+}
+
 impl Keeper {
     fn new(dir: &Path, lock: File, listener: UnixListener, groups: Groups) -> io::Result<Self> {
         std::env::set_current_dir("/")?;
@@ -217,6 +226,7 @@ impl Keeper {
             last: 0,
             journal: Journal::open(&dir.join(STATE))?,
             groups,
+            views: may_have_views(dir),
             rules: Rules::default(),
             boot: tree::boot(),
             // Who was started by a keeper with the larger limit would not know the smaller one.

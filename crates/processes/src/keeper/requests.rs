@@ -13,7 +13,7 @@ use crate::{
     addresses::Range,
     agent::launch,
     journal::Entry,
-    protocol::{Answer, Request, VERSION},
+    protocol::{Answer, Permitted, Request, VERSION},
 };
 
 impl Keeper {
@@ -22,7 +22,11 @@ impl Keeper {
             Request::Hello { rules, .. } => {
                 self.rules = rules;
                 let program = launch::identity();
-                Answer::Hello { version: VERSION, program, permitted: self.groups.permitted() }
+                Answer::Hello {
+                    version: VERSION,
+                    program,
+                    permitted: Permitted { views: self.views, ..self.groups.permitted() },
+                }
             }
             Request::Start(start) => return self.start(connection, number, *start),
             Request::Signal { id, signal } => self.send(&id, signal),

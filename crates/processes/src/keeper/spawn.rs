@@ -4,7 +4,7 @@ use std::{
     fs::{File, OpenOptions},
     io::{self, Read, Write},
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::{net::UnixStream, process::CommandExt},
     },
     process::{Command, Stdio},
@@ -35,8 +35,8 @@ pub struct Process {
 /// What is between the keeper and a trampoline.
 pub struct Handshake {
     pub socket: Watched<UnixStream>,
-    /// Goes out with the setup.
-    pub files: Option<(OwnedFd, OwnedFd)>,
+    /// Go out with the setup.
+    pub files: Vec<OwnedFd>,
     pub said: Vec<u8>,
 }
 
@@ -60,6 +60,8 @@ pub struct Spawn<'a> {
     pub input: OwnedFd,
     pub output: OwnedFd,
     pub errors: OwnedFd,
+    /// The container that a command is to join, if that has a view of its own.
+    pub joins: Option<OwnedFd>,
 }
 
 pub fn null() -> io::Result<OwnedFd> {
@@ -89,7 +91,8 @@ impl Keeper {
         let watched = self.watch_both(who, pid, ours);
         match watched {
             Ok((handle, socket)) => {
-                let handshake = Handshake { socket, files: Some((written, spawn.input)), said: Vec::new() };
+                let files = [written, spawn.input].into_iter().chain(spawn.joins).collect();
+                let handshake = Handshake { socket, files, said: Vec::new() };
                 Ok((Process { pid, handle }, handshake))
             }
             Err(error) => {
@@ -128,8 +131,12 @@ impl Keeper {
     /// It is on disk that the process is there: now it may become what it is for.
     pub fn release(&mut self, who: &Who) {
         let Some(Some(handshake)) = self.handshake(who) else { return };
-        let Some((written, input)) = handshake.files.take() else { return };
-        if let Err(error) = wire::send(&handshake.socket.file, b"go", &[written.as_fd(), input.as_fd()]) {
+        let files = std::mem::take(&mut handshake.files);
+        if files.is_empty() {
+            return;
+        }
+        let files: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
+        if let Err(error) = wire::send(&handshake.socket.file, b"go", &files) {
             self.give_up(who, &format!("cannot talk to the new process: {error}"));
         }
     }
@@ -207,12 +214,15 @@ impl Keeper {
             program: Program::Command(command),
             env: live.start.env.clone(),
             dir: live.start.dir.clone(),
+            mounts: Vec::new(),
+            view: live.start.view.clone(),
             terminal,
             files: self.files,
             memory: live.memory_without_group(),
             parent: std::process::id() as i32,
         };
         let (pod, mark) = (live.start.pod.clone(), live.start.mark.clone());
+        let joins = live.start.view.as_ref().map(|_| live.process.handle.file.try_clone()).transpose();
         let opened = match terminal {
             true => input.try_clone().and_then(|output| Ok((output, input.try_clone()?))),
             false => {
@@ -222,7 +232,7 @@ impl Keeper {
         let who = Who::Exec(self.number());
         let spawned = opened.and_then(|(output, errors)| {
             let names = [pod.as_str(), id.name.as_str()];
-            self.spawn(&who, Spawn { setup, names, mark: &mark, input, output, errors })
+            self.spawn(&who, Spawn { setup, names, mark: &mark, input, output, errors, joins: joins? })
         });
         let joined = spawned.and_then(|(process, handshake)| {
             match self.live.get(id).and_then(|live| live.group.as_ref()).map(|group| group.join(process.pid)) {
