@@ -35,7 +35,7 @@ mod tests;
 
 use serde_json::Value;
 
-pub use requests::{access_review, binding, scale, token_request};
+pub use requests::{binding, scale, token_request};
 pub use required::required;
 
 use crate::catalogue::Resource;

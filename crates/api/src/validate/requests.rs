@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::meta;
-use super::node::{Ctx, Node, Quoted};
+use super::node::{Ctx, Node};
 use crate::field::FieldErrors;
 use crate::names::NameRule;
 
@@ -45,56 +45,4 @@ pub fn binding(obj: &Value) -> FieldErrors {
             name.required("");
         }
     })
-}
-
-/// The three reviews that ask whether something is allowed, by kind.
-pub fn access_review(kind: &str, obj: &Value) -> FieldErrors {
-    run(obj, |root| {
-        let spec = root.get("spec");
-        let (resource, other) = (spec.get("resourceAttributes"), spec.get("nonResourceAttributes"));
-        match (resource.is_set(), other.is_set()) {
-            (true, true) => other.invalid("cannot be specified in combination with resourceAttributes"),
-            (false, false) => resource
-                .invalid_as("null", "exactly one of nonResourceAttributes or resourceAttributes must be specified"),
-            _ => {}
-        }
-        if kind != "SelfSubjectAccessReview" && spec.get("user").is_empty() && spec.get("groups").is_empty() {
-            spec.get("user").invalid_as(Quoted(""), "at least one of user or group must be specified");
-        }
-        for field in ["fieldSelector", "labelSelector"] {
-            selector_attributes(resource.get(field));
-        }
-        let metadata = root.get("metadata");
-        let local = kind == "LocalSubjectAccessReview";
-        let given = metadata.map().into_iter().flatten().any(|(key, value)| {
-            key != "managedFields" && !(local && key == "namespace") && !value.is_null() && value != ""
-        });
-        if given {
-            metadata.invalid(if local { "must be empty except for namespace" } else { "must be empty" });
-        }
-        if local {
-            let namespace = metadata.get("namespace").str();
-            let about = resource.get("namespace");
-            if resource.is_set() && about.str() != namespace {
-                about.invalid_str("must match metadata.namespace");
-            }
-            if other.is_set() {
-                other.invalid("disallowed on this kind of request");
-            }
-        }
-    })
-}
-
-fn selector_attributes(selector: Node<'_>) {
-    if !selector.is_set() {
-        return;
-    }
-    let (raw, requirements) = (selector.get("rawSelector"), selector.get("requirements"));
-    if !raw.is_empty() && !requirements.is_empty() {
-        raw.invalid("may not specified at the same time as requirements");
-    }
-    if raw.is_empty() && requirements.is_empty() {
-        requirements
-            .required(&format!("when {} is specified, requirements or rawSelector is required", selector.path()));
-    }
 }

@@ -58,6 +58,11 @@ impl Checkpoints {
         Ok(Self { pages, copied, start, thread })
     }
 
+    /// There is something to [`tend`](Self::tend) to.
+    pub(super) fn is_due(&self) -> bool {
+        self.copied.load(Ordering::Relaxed) || self.pages.load(Ordering::Relaxed) >= WORTH
+    }
+
     /// To be called by the writer between two groups.
     pub(super) fn tend(&self, writer: &Connection) {
         if self.copied.swap(false, Ordering::AcqRel) {

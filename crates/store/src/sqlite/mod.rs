@@ -4,8 +4,8 @@
 //! - Every change is one row of an append-only log, keyed by `revision << 16 | index`; a small table of live keys points
 //!   to each key's newest row. A row names the row that it replaces, so ranges in the past, watches and trimming all read
 //!   the log by its primary key, and no other index has to be kept.
-//! - One thread writes. It takes every commit that is waiting, compares and applies them one after another in one SQLite
-//!   transaction, and answers and publishes only after `COMMIT` (WAL, `synchronous=FULL`: one sync for the whole group).
+//! - One writes at a time: a thread, or who comes alone. It takes every commit that is waiting, compares and applies them one after
+//!   another in one SQLite transaction, and answers and publishes only after `COMMIT` (WAL, `synchronous=FULL`: one sync for the group).
 //! - A watcher is a cursor: the last revision it has seen. What follows comes from a small ring of recent batches, or
 //!   from the log when the ring no longer reaches back far enough. There is no moment of switching, hence no gap, no
 //!   duplicate, and no queue that a slow watcher could fill.
@@ -15,6 +15,7 @@
 //! commits; memory for the page caches, the ring, and nothing per key.
 
 mod checkpoint;
+mod clerk;
 mod fault;
 mod reader;
 mod recent;
@@ -41,10 +42,11 @@ use futures::stream;
 use tokio::sync::{oneshot, watch};
 
 use self::{
+    clerk::{Desk, Job},
     reader::Readers,
     recent::Recent,
     watcher::Cursor,
-    writer::{Job, Task},
+    writer::{Task, Writer},
 };
 use crate::{Commit, Error, Outcome, Page, Range, Revision, Store, Watch};
 
@@ -67,8 +69,9 @@ impl Default for SqliteOptions {
 
 pub struct SqliteStore {
     shared: Arc<Shared>,
+    desk: Arc<Desk>,
     jobs: mpsc::Sender<Job>,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What the writer thread, the readers and the watchers have in common.
@@ -95,8 +98,9 @@ impl SqliteStore {
             closed: AtomicBool::new(false),
         });
         let (jobs, queue) = mpsc::channel();
-        let writer = writer::start(opened, options, Arc::clone(&shared), queue)?;
-        Ok(Self { shared, jobs, writer: Mutex::new(Some(writer)) })
+        let writer = Writer::new(opened, options, Arc::clone(&shared))?;
+        let (desk, thread) = clerk::start(writer, queue)?;
+        Ok(Self { shared, desk, jobs, thread: Mutex::new(Some(thread)) })
     }
 
     /// Another process has this store open.
@@ -104,9 +108,18 @@ impl SqliteStore {
         schema::is_locked(dir)
     }
 
+    async fn write(&self, task: Task) -> Result<Outcome, Error> {
+        self.shared.check_open()?;
+        match self.desk.alone(task) {
+            Ok(written) => written,
+            Err(task) => self.ask(|reply| Job::Commit(task, reply)).await,
+        }
+    }
+
     async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Job) -> Result<T, Error> {
         self.shared.check_open()?;
         let (reply, answer) = oneshot::channel();
+        self.desk.expect();
         self.jobs.send(job(reply)).map_err(|_| Error::Closed)?;
         answer.await.map_err(|_| Error::Closed)?
     }
@@ -114,7 +127,7 @@ impl SqliteStore {
     fn stop(&self) -> Option<JoinHandle<()>> {
         // A closed channel means that the writer is gone already, which is what we want.
         let _ = self.jobs.send(Job::Stop);
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -125,12 +138,12 @@ impl Store for SqliteStore {
         if commit.ops.len() > schema::MAX_OPS {
             return Err(Error::Unusable(format!("a commit changes at most {} keys", schema::MAX_OPS)));
         }
-        self.ask(|reply| Job::Commit(Task { commit, apart: false }, reply)).await
+        self.write(Task { commit, apart: false }).await
     }
 
     async fn commit_apart(&self, mut commit: Commit) -> Result<Outcome, Error> {
         commit.ops = commit.distinct_ops();
-        self.ask(|reply| Job::Commit(Task { commit, apart: true }, reply)).await
+        self.write(Task { commit, apart: true }).await
     }
 
     async fn range(&self, range: Range, limit: usize, at: Option<Revision>) -> Result<Page, Error> {
@@ -176,9 +189,9 @@ impl Store for SqliteStore {
     }
 
     async fn close(&self) {
-        if let Some(writer) = self.stop() {
+        if let Some(thread) = self.stop() {
             // Joining waits for the running commits and the last checkpoint. The thread has nothing to report.
-            let _ = tokio::task::spawn_blocking(move || writer.join()).await;
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
         }
     }
 }
@@ -186,8 +199,8 @@ impl Store for SqliteStore {
 impl Drop for SqliteStore {
     /// Waits for the writer, so that the directory can be opened again right away.
     fn drop(&mut self) {
-        if let Some(writer) = self.stop() {
-            let _ = writer.join();
+        if let Some(thread) = self.stop() {
+            let _ = thread.join();
         }
     }
 }

@@ -1,19 +1,13 @@
-//! The one thread that writes: group commit, compaction, trimming.
+//! What is written: commits, compaction, trimming.
 
 use std::{
     collections::VecDeque,
     fs::File,
-    sync::{
-        Arc,
-        atomic::Ordering,
-        mpsc::{Receiver, RecvTimeoutError},
-    },
-    thread::JoinHandle,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use rusqlite::{Connection, OptionalExtension};
-use tokio::sync::oneshot;
 
 use super::{
     Shared, SqliteOptions,
@@ -29,34 +23,16 @@ pub(super) struct Task {
     pub apart: bool,
 }
 
-pub(super) enum Job {
-    /// The ops name each key once, and are sorted unless they are done apart.
-    Commit(Task, Reply<Outcome>),
-    Compact(Revision, Reply<()>),
-    Scrub(Reply<()>),
-    Stop,
-}
-
-type Reply<T> = oneshot::Sender<Result<T, Error>>;
-
-/// A group that grows without end would keep its first callers waiting.
-const MAX_GROUP: usize = 1024;
 /// Rows that are trimmed along with a group, which costs no further sync; and alone, when there is nothing else to do.
 const TRIM_ALONG: usize = 64;
 const TRIM_IDLE: usize = 512;
-/// How long a group waits for those who were there last time and are about to come again. Syncing takes longer than this,
-/// and one sync for all is better than one for the first and one for the rest.
-const GATHER: Duration = Duration::from_micros(200);
 /// How often the age of history is looked at.
-const SAMPLE: Duration = Duration::from_secs(5);
+pub(super) const SAMPLE: Duration = Duration::from_secs(5);
 
-struct Writer {
+pub(super) struct Writer {
     db: Connection,
-    jobs: Receiver<Job>,
-    /// Came while the last group was being synced.
-    waiting: VecDeque<Job>,
-    /// How many callers there seem to be: the last group's, and those who came meanwhile.
-    crowd: usize,
+    /// When was written last, and how long it took.
+    last: (Instant, Duration),
     shared: Arc<Shared>,
     options: SqliteOptions,
     checkpoints: Checkpoints,
@@ -86,139 +62,85 @@ struct Live {
     created: Revision,
 }
 
-pub(super) fn start(
-    opened: Opened,
-    options: SqliteOptions,
-    shared: Arc<Shared>,
-    jobs: Receiver<Job>,
-) -> Result<JoinHandle<()>, Error> {
-    let Opened { mut db, path, lock, newest, oldest, trimmed } = opened;
-    let checkpoints = Checkpoints::start(&path, &mut db).map_err(|error| fault::explain(&error, During::Write))?;
-    let samples = VecDeque::from([(Instant::now(), newest)]);
-    let (waiting, crowd) = (VecDeque::new(), 1);
-    let writer = Writer {
-        db,
-        jobs,
-        waiting,
-        crowd,
-        shared,
-        options,
-        checkpoints,
-        newest,
-        oldest,
-        trimmed,
-        samples,
-        at_rest: false,
-        _lock: lock,
-    };
-    std::thread::Builder::new()
-        .name("store-writer".into())
-        .spawn(move || writer.run())
-        .map_err(|error| Error::Unavailable(format!("cannot start the store's writer: {error}")))
-}
-
 // === impl Writer ===
 
 impl Writer {
-    fn run(mut self) {
-        let mut stop = false;
-        while !stop {
-            let mut commits = Vec::new();
-            let mut compacts = Vec::new();
-            let mut scrubs = Vec::new();
-            let wait = if self.trim_is_due() { Duration::from_millis(2) } else { SAMPLE };
-            let mut next = match self.waiting.pop_front() {
-                Some(job) => Ok(job),
-                None => self.jobs.recv_timeout(wait),
-            };
-            let idle = next.is_err();
-            let until = Instant::now() + GATHER;
-            loop {
-                match next {
-                    Ok(Job::Commit(commit, reply)) => commits.push((commit, reply)),
-                    Ok(Job::Compact(revision, reply)) => compacts.push((revision, reply)),
-                    Ok(Job::Scrub(reply)) => scrubs.push(reply),
-                    // Also when every sender is gone.
-                    Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => stop = true,
-                    Err(RecvTimeoutError::Timeout) => break,
-                }
-                if commits.len() >= MAX_GROUP || stop {
-                    break;
-                }
-                next = self.gather(commits.len(), until);
+    pub(super) fn new(opened: Opened, options: SqliteOptions, shared: Arc<Shared>) -> Result<Self, Error> {
+        let Opened { mut db, path, lock, newest, oldest, trimmed } = opened;
+        let checkpoints = Checkpoints::start(&path, &mut db).map_err(|error| fault::explain(&error, During::Write))?;
+        Ok(Self {
+            db,
+            last: (Instant::now(), Duration::ZERO),
+            shared,
+            options,
+            checkpoints,
+            newest,
+            oldest,
+            trimmed,
+            samples: VecDeque::from([(Instant::now(), newest)]),
+            at_rest: false,
+            _lock: lock,
+        })
+    }
+
+    /// As far as can be known: the last time it did, and nothing has to be moved.
+    pub(super) fn takes_at_most(&self, long: Duration) -> bool {
+        self.last.1 <= long && !self.checkpoints.is_due()
+    }
+
+    pub(super) fn write_one(&mut self, task: &Task) -> Result<Outcome, Error> {
+        let written = self.write(std::iter::once(task)).map(|mut outcomes| outcomes.pop());
+        match written {
+            Ok(Some(outcome)) => Ok(outcome),
+            Ok(None) => Err(Error::Closed),
+            Err(error) => {
+                tracing::error!(%error, "a write to the store failed");
+                Err(error)
             }
-            self.commit(commits);
-            for (revision, reply) in compacts {
-                // Nobody waits any more if this fails.
-                let _ = reply.send(self.compact(revision));
-            }
-            if !scrubs.is_empty() {
-                let scrubbed = self.scrub();
-                for reply in scrubs {
-                    let _ = reply.send(scrubbed.clone());
-                }
-            }
-            if idle {
-                self.trim_alone();
-            }
-            if idle && wait == SAMPLE {
-                self.rest();
-            }
-            self.age();
-            self.checkpoints.tend(&self.db);
         }
+    }
+
+    /// All of them or none, durable and published when this returns.
+    pub(super) fn write<'a>(&mut self, tasks: impl Iterator<Item = &'a Task>) -> Result<Vec<Outcome>, Error> {
+        let begun = Instant::now();
+        self.at_rest = false;
+        let group = self.commit(tasks);
+        self.last = (begun, begun.elapsed());
+        let group = group?;
+        self.publish(group.batches);
+        Ok(group.outcomes)
+    }
+
+    /// When there is nothing else to do.
+    pub(super) fn idle(&mut self) {
+        if self.trim_is_due() {
+            self.trim_alone();
+        } else if self.last.0.elapsed() >= SAMPLE {
+            self.rest();
+        }
+    }
+
+    /// Between two groups.
+    pub(super) fn tend(&mut self) {
+        self.age();
+        self.checkpoints.tend(&self.db);
+    }
+
+    pub(super) fn finish(self) {
         self.shared.closed.store(true, Ordering::Release);
         self.shared.wake();
         self.shared.readers.close();
         self.checkpoints.finish(&self.db);
     }
 
-    fn gather(&mut self, gathered: usize, until: Instant) -> Result<Job, RecvTimeoutError> {
-        if let Some(job) = self.waiting.pop_front() {
-            return Ok(job);
-        }
-        let left = if gathered < self.crowd { until.saturating_duration_since(Instant::now()) } else { Duration::ZERO };
-        self.jobs.recv_timeout(left)
-    }
-
-    fn commit(&mut self, commits: Vec<(Task, Reply<Outcome>)>) {
-        if commits.is_empty() {
-            return;
-        }
-        self.at_rest = false;
-        match self.write(&commits) {
-            Ok(group) => {
-                self.publish(group.batches);
-                // Before the replies go out, those who wait now are others than those of this group.
-                self.waiting.extend(self.jobs.try_iter());
-                self.crowd = commits.len() + self.waiting.len();
-                for ((_, reply), outcome) in commits.into_iter().zip(group.outcomes) {
-                    let _ = reply.send(Ok(outcome));
-                }
-            }
-            // One of them may be too large for the room that is left; the others shall not suffer for it.
-            Err(Error::Full(_)) if commits.len() > 1 => {
-                for commit in commits {
-                    self.commit(vec![commit]);
-                }
-            }
-            Err(error) => {
-                tracing::error!(%error, commits = commits.len(), "a write to the store failed");
-                for (_, reply) in commits {
-                    let _ = reply.send(Err(error.clone()));
-                }
-            }
-        }
-    }
-
     /// Durable when this returns: `COMMIT` syncs the log.
-    fn write(&mut self, commits: &[(Task, Reply<Outcome>)]) -> Result<Group, Error> {
+    fn commit<'a>(&mut self, tasks: impl Iterator<Item = &'a Task>) -> Result<Group, Error> {
         let mut trimmed = self.trimmed;
         let group = self.transaction(|writer| {
             let mut group = Group::default();
             let mut newest = writer.newest;
-            for (commit, _) in commits {
-                let outcome = apply(&writer.db, commit, &mut newest, &mut group.batches)?;
+            for task in tasks {
+                let outcome = apply(&writer.db, task, &mut newest, &mut group.batches)?;
                 group.outcomes.push(outcome);
             }
             if writer.trim_is_due() && !group.batches.is_empty() {
@@ -256,7 +178,7 @@ impl Writer {
     }
 
     /// Only says from where on history counts; the rows go later, a few at a time.
-    fn compact(&mut self, revision: Revision) -> Result<(), Error> {
+    pub(super) fn compact(&mut self, revision: Revision) -> Result<(), Error> {
         if revision <= self.oldest {
             return Ok(());
         }
@@ -274,14 +196,11 @@ impl Writer {
         Ok(())
     }
 
-    fn trim_is_due(&self) -> bool {
+    pub(super) fn trim_is_due(&self) -> bool {
         self.trimmed + 1 < schema::first_row(self.oldest + 1)
     }
 
     fn trim_alone(&mut self) {
-        if !self.trim_is_due() {
-            return;
-        }
         match self.transaction(|writer| writer.trim(TRIM_IDLE)) {
             Ok(trimmed) => self.trimmed = trimmed,
             Err(error) => tracing::warn!(%error, "old history could not be trimmed; trying again later"),
@@ -300,7 +219,7 @@ impl Writer {
     }
 
     /// Trims all that is due, and writes the file anew so that no free page remembers what was there.
-    fn scrub(&mut self) -> Result<(), Error> {
+    pub(super) fn scrub(&mut self) -> Result<(), Error> {
         while self.trim_is_due() {
             self.trimmed = self.transaction(|writer| writer.trim(TRIM_IDLE))?;
         }
