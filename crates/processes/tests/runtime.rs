@@ -7,13 +7,12 @@ mod bed;
 use std::{
     fs,
     path::PathBuf,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
 use bed::{Bed, PROGRAM, exit_of, find, line, wait_for};
-use pods::runtime::{ContainerId, ContainerSpec, Limits, Mount, NEVER_BEGAN, Runtime};
-use selvedge_processes::{self as processes, Options, Processes};
+use pods::runtime::{ContainerId, ContainerSpec, Mount, NEVER_BEGAN, Runtime};
+use selvedge_processes as processes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn kill(pid: i32) {
