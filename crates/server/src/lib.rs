@@ -34,6 +34,7 @@ pub mod replica;
 mod reply;
 mod request;
 mod respond;
+mod streams;
 mod subresources;
 mod types;
 mod verbs;

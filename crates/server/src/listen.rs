@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
+    rt::{TokioIo, TokioTimer},
     server::conn::auto,
 };
 use tokio::{
@@ -22,6 +22,7 @@ use crate::{
     controllers::{self, Controllers},
     identity::{Identity, Peer, shared},
     onward::{Kubelets, Lingering, Upgraded},
+    streams::Streams,
     wire,
 };
 
@@ -199,7 +200,8 @@ async fn serve(
             })
         })
     };
-    let mut http = auto::Builder::new(TokioExecutor::new());
+    let streams = Streams::default();
+    let mut http = auto::Builder::new(streams.clone());
     http.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE).max_buf_size(128 << 10).half_close(false);
     http.http2()
         .timer(TokioTimer::new())
@@ -214,10 +216,10 @@ async fn serve(
     let mut connection = Box::pin(http.serve_connection_with_upgrades(TokioIo::new(wire), service).into_owned());
     drop(http);
     let ended = tokio::select! {
-        ended = driver.drive(connection.as_mut()) => ended,
+        ended = driver.drive(connection.as_mut(), &streams) => ended,
         () = stopped(&mut shutdown) => {
             connection.as_mut().graceful_shutdown();
-            driver.drive(connection.as_mut()).await
+            driver.drive(connection.as_mut(), &streams).await
         }
     };
     if let Err(error) = ended {

@@ -13,6 +13,8 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::streams::Streams;
+
 /// So much gathers before it is sent in any case.
 const ROOM: usize = 64 << 10;
 
@@ -38,24 +40,34 @@ pub fn gathered<S>(stream: S) -> (Wire<S>, Driver<S>) {
 
 impl<S: AsyncWrite + Unpin> Driver<S> {
     /// Gives a connection its turns, and sends what it has written in each. Ends with the connection, or when the other end is gone.
-    pub async fn drive<C, E>(&self, mut connection: Pin<&mut C>) -> std::result::Result<(), E>
+    pub async fn drive<C, E>(&self, mut connection: Pin<&mut C>, streams: &Streams) -> std::result::Result<(), E>
     where
         C: Future<Output = std::result::Result<(), E>>,
     {
-        poll_fn(|cx| match connection.as_mut().poll(cx) {
-            Poll::Ready(ended) => {
-                // A connection has shut its stream down before it ends, unless it gave it away for something else to be spoken
-                // on it. Whoever has it then has no driver, and sends what may be left together with its own.
-                let mut shared = lock(&self.0);
-                let _ = shared.send(cx);
-                shared.driven = false;
-                Poll::Ready(ended)
+        poll_fn(|cx| {
+            loop {
+                if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+                    // A connection has shut its stream down before it ends, unless it gave it away for something else to be spoken
+                    // on it. Whoever has it then has no driver, and sends what may be left together with its own.
+                    let mut shared = lock(&self.0);
+                    let _ = shared.send(cx);
+                    shared.driven = false;
+                    streams.leave();
+                    return Poll::Ready(ended);
+                }
+                // An answer that has ended has frames for the connection to write.
+                if streams.turn(cx).is_pending() {
+                    break;
+                }
             }
-            Poll::Pending => match ready!(lock(&self.0).send(cx)) {
+            match ready!(lock(&self.0).send(cx)) {
                 Ok(()) => Poll::Pending,
                 // The other end is gone, and nobody is left to tell.
-                Err(_) => Poll::Ready(Ok(())),
-            },
+                Err(_) => {
+                    streams.leave();
+                    Poll::Ready(Ok(()))
+                }
+            }
         })
         .await
     }
@@ -175,7 +187,7 @@ mod tests {
             wire.write_all(b"end").await?;
             Ok::<_, std::io::Error>(())
         };
-        driver.drive(std::pin::pin!(connection)).await.unwrap();
+        driver.drive(std::pin::pin!(connection), &Streams::default()).await.unwrap();
         assert_eq!(lock(&driver.0).stream.1, 2, "two turns, two writes");
         drop((wire, driver));
         let mut got = String::new();
@@ -200,8 +212,8 @@ mod tests {
             far.read_to_end(&mut got).await.unwrap();
             got
         };
-        let connection = std::pin::pin!(connection);
-        let (ended, got) = tokio::join!(driver.drive(connection), read);
+        let (connection, streams) = (std::pin::pin!(connection), Streams::default());
+        let (ended, got) = tokio::join!(driver.drive(connection, &streams), read);
         ended.unwrap();
         assert!(got == sent, "{} bytes of {}", got.len(), sent.len());
     }
@@ -210,7 +222,7 @@ mod tests {
     async fn without_a_driver_a_flush_sends() {
         let (near, mut far) = tokio::io::duplex(1 << 10);
         let (mut wire, driver) = gathered(Counted(near, 0));
-        driver.drive(std::pin::pin!(async { Ok::<_, ()>(()) })).await.unwrap();
+        driver.drive(std::pin::pin!(async { Ok::<_, ()>(()) }), &Streams::default()).await.unwrap();
         wire.write_all(b"upgraded").await.unwrap();
         wire.flush().await.unwrap();
         let mut got = [0; 8];
@@ -227,7 +239,9 @@ mod tests {
             wire.write_all(&[0; 50_000]).await?;
             std::future::pending::<Result<()>>().await
         };
-        let ended = tokio::time::timeout(Duration::from_secs(5), driver.drive(std::pin::pin!(connection))).await;
+        let ended =
+            tokio::time::timeout(Duration::from_secs(5), driver.drive(std::pin::pin!(connection), &Streams::default()))
+                .await;
         assert!(ended.is_ok());
     }
 }
