@@ -62,6 +62,8 @@ pub struct Options {
     pub environment: Vec<(String, String)>,
     /// Where pods are told that the API is, if not at the address of its Service.
     pub api: Option<SocketAddr>,
+    /// What answers for the names of Services, if anything does.
+    pub resolver: Option<SocketAddr>,
     pub max_pods: u32,
     /// Where others find the pods.
     pub pods: Pods,

@@ -388,12 +388,17 @@ impl Worker {
             catalog: shared.catalog.clone(),
             place: self.place(),
             environment: shared.environment.clone(),
+            resolver: shared.options.resolver,
         };
         self.do_(async move {
             let runtime = &shared.options.runtime;
             let starting = async {
-                let spec = start.spec().await?;
+                let (spec, warnings) = start.spec().await?;
                 if id.attempt == 0 {
+                    for message in warnings {
+                        let note = Note { is_warning: true, container: None, reason: "DNSConfigForming", message };
+                        shared.recorder.of_pod(&pod, note);
+                    }
                     for message in runtime.shortcomings(&spec) {
                         let container = Some(id.name.clone());
                         let note = Note { is_warning: true, container, reason: "NotSupported", message };
