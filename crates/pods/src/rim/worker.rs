@@ -355,7 +355,8 @@ impl Worker {
                     Some(known) => known,
                     None => Arc::new(claims::find(&shared.options.client, &pod).await?),
                 };
-                files::fill(dir, pod.clone(), referred, tokens, place).await.map(|()| claims)
+                let filling = files::Filling { dir, pod: pod.clone(), referred, tokens, claims: claims.clone(), place };
+                filling.fill().await.map(|()| claims)
             };
             let result = filling.await;
             Done::Filled(result, tokens.due())
@@ -475,7 +476,8 @@ impl Worker {
             }
         }
         let _ = patiently(runtime.forget_pod(uid)).await;
-        let _ = tokio::fs::remove_dir_all(files::dir(&self.shared.options.data_dir, uid)).await;
+        let (data, uid) = (self.shared.options.data_dir.clone(), uid.to_owned());
+        let _ = tokio::task::spawn_blocking(move || files::remove(&data, &uid)).await;
     }
 }
 
