@@ -218,6 +218,18 @@ mod tests {
     }
 
     #[test]
+    fn a_container_says_itself_as_whom_it_runs() {
+        let pod: Pod = serde_json::from_value(json!({"spec": {
+            "securityContext": {"runAsUser": 5}, "containers": [{"name": "a"}, {"name": "b", "securityContext": {"runAsUser": 6}}],
+            "ephemeralContainers": [{"name": "look", "securityContext": {"runAsUser": 7}}],
+        }}))
+        .unwrap();
+        for (name, expected) in [("a", 5), ("b", 6), ("look", 7)] {
+            assert_eq!(run_as_user(&pod, &container(&pod, name).unwrap()), Some(expected), "{name}");
+        }
+    }
+
+    #[test]
     fn rules_restart_by_exit_code() {
         let spec: PodSpec = serde_json::from_value(json!({"restartPolicy": "Never", "containers": [{
             "name": "a", "restartPolicy": "Never",
