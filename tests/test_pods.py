@@ -217,6 +217,42 @@ def test_volumes_are_filled_and_follow(here):
     assert (dir / "config" / "..data").is_symlink() and (dir / "config" / "greeting").is_symlink()
 
 
+def test_a_pod_has_names_of_its_own(here):
+    own = {"nameservers": ["192.0.2.1"], "searches": ["shop.example"], "options": [{"name": "ndots", "value": "2"}]}
+    many = {"searches": [f"x{n}.example" for n in range(30)]}
+    here.apply(pod("named", shell("echo $SELVEDGE_DNS; sleep 1000"), subdomain="web",
+                   hostAliases=[{"ip": "192.0.2.7", "hostnames": ["db", "db.example"]}]),
+               pod("alone", shell("sleep 1000"), dnsPolicy="None", dnsConfig=own),
+               pod("crowded", shell("sleep 1000"), dnsConfig=many))
+    files = {name: here.edge.data_dir / "pods" / here.ready(name)["metadata"]["uid"] for name in ("named", "alone", "crowded")}
+    hosts = (files["named"] / "etc" / "hosts").read_text()
+    address = here.pod("named")["status"]["podIP"]
+    assert hosts.startswith(f"# Kubernetes-managed hosts file.\n{address}\tnamed.web.default.svc.cluster.local\tnamed\n")
+    assert hosts.endswith("\n192.0.2.7\tdb\tdb.example\n")
+    assert (files["alone"] / "etc" / "resolv.conf").read_text() == "search shop.example\nnameserver 192.0.2.1\noptions ndots:2\n"
+    dns = wait_for("its line", lambda: here.log("named").strip(), 10)
+    resolv = files["named"] / "etc" / "resolv.conf"
+    if dns.endswith(":53"):
+        text = resolv.read_text()
+        assert text.startswith("search default.svc.cluster.local svc.cluster.local cluster.local")
+        assert f"\nnameserver {dns.split(':')[0]}\n" in text and text.endswith("\noptions ndots:5\n")
+        said = wait_for("the warning", lambda: [m for r, m in here.events("crowded") if r == "DNSConfigForming"], 10)
+        assert said[0].startswith("Search Line limits were exceeded, some search paths have been omitted")
+    else:
+        assert not resolv.exists()
+    # Whoever it runs as has last words.
+    assert (files["named"] / "containers" / "a" / "0.message").stat().st_mode & 0o777 == 0o666
+
+
+def test_who_may_not_be_root_and_wants_to_waits(here):
+    here.apply(pod("rooted", shell("sleep 1000", securityContext={"runAsNonRoot": True}), securityContext={"runAsUser": 0}))
+    waiting = lambda pod: status(pod)["state"].get("waiting", {}) if pod["status"].get("containerStatuses") else {}
+    found = here.wait("rooted", "refused", lambda pod: waiting(pod).get("reason") == "CreateContainerConfigError")
+    said = f"container's runAsUser breaks non-root policy (pod: \"rooted_default({found['metadata']['uid']})\", container: a)"
+    assert waiting(found)["message"] == said
+    here.tools.kubectl("delete", "pod", "rooted", "--grace-period=1", "--timeout=30s")
+
+
 def test_somebody_looks_into_a_pod(here):
     here.apply(pod("watched", shell("sleep 1000")))
     here.ready("watched")

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 
 import pytest
-from center import Center, binary
+from center import Center, binary, wait_for
 from edge import Edge
 from test_pods import Here, pod, shell
 
@@ -101,3 +101,22 @@ def test_users_and_commands_that_join_them(here):
     here.phase("nobody", "Succeeded")
     assert here.log("nobody") == f"{NOBODY}\n"
     assert json.dumps(here.events("somebody")).find("runs as") < 0
+
+
+def test_names_memory_and_groups_from_within(here):
+    script = ("getent hosts db; getent hosts $(hostname); stat -f -c %T /fast; touch /fast/x && head -c 2 /var/run/secrets/kubernetes.io/serviceaccount/token; "
+              "echo; getent hosts kubernetes; stat -c '%g %a' /fast /fast/x")
+    here.apply(pod("inside", shell(script, volumeMounts=[{"name": "fast", "mountPath": "/fast"}]), restartPolicy="Never",
+                   securityContext={"runAsUser": 4242, "fsGroup": 4343}, hostAliases=[{"ip": "192.0.2.7", "hostnames": ["db"]}],
+                   volumes=[{"name": "fast", "emptyDir": {"medium": "Memory"}}]))
+    address = here.phase("inside", "Succeeded")["status"]["podIP"]
+    said = [line.split() for line in here.log("inside").splitlines()]
+    assert said[:4] == [["192.0.2.7", "db"], [address, "inside"], ["tmpfs"], ["ey"]], said
+    # A plain user's resolver is not where a resolv.conf can say, and all its files are its own.
+    if here.is_root:
+        assert said[4][1] == "kubernetes.default.svc.cluster.local" and said[5:] == [["4343", "2777"], ["4343", "644"]], said
+    # The machine's memory would keep it for longer than this test's directory.
+    memory = pathlib.Path("/dev/shm") / f"selvedge-{here.edge.data_dir.stat().st_uid}" / here.uid("inside")
+    assert memory.is_dir()
+    here.tools.kubectl("delete", "pod", "inside", "--timeout=30s")
+    wait_for("its memory to be free", lambda: not memory.exists(), 30)

@@ -1,4 +1,9 @@
 """Volumes that outlive their pods, on an edge that is nothing but our binary: claims, the default class, volumes made by hand, and what is removed when."""
+import os
+import pathlib
+import shutil
+import stat
+
 import pytest
 from center import wait_for
 from test_pods import Here, conditions, pod, running, shell
@@ -23,6 +28,10 @@ class There(Here):
 
         return wait_for(f"claim {name} to be bound", seen, 30, every=0.1)
 
+    def dir(self, name):
+        """Where a pod has what is its own."""
+        return self.edge.data_dir / "pods" / self.uid(name)
+
     def gone(self, path):
         wait_for(f"{path} to be gone", lambda: self.edge.api("GET", path, expect=(200, 404)).get("code") == 404, 30, every=0.1)
 
@@ -36,6 +45,10 @@ def there(tmp_path_factory):
                      volumeMounts=[{"name": "scratch", "mountPath": "/scratch"}])
         there.apply(pod("big", fill, volumes=big))
         yield there
+
+
+def mode(path):
+    return oct(stat.S_IMODE(path.stat().st_mode))
 
 
 def claim(name, **spec):
@@ -77,6 +90,7 @@ def test_a_stateful_set_keeps_its_data(there):
     assert has["status"]["capacity"] == {"storage": "1Mi"}
     path = there.edge.data_dir / "volumes" / volume["metadata"]["name"]
     assert volume["spec"]["local"]["path"] == str(path)
+    assert mode(path) == "0o777" and mode(path.parent) == "0o700", "for whoever runs there, and nobody else on the machine"
     assert there.claim("data-db-1")["spec"]["volumeName"] != volume["metadata"]["name"]
     lines = lambda: (path / "log").read_text().count("\n")
     assert lines() == 1
@@ -156,6 +170,58 @@ def test_a_claim_that_one_machine_cannot_give_is_told_so(there):
     assert "ReadWriteMany" in found[0]
     there.tools.kubectl("delete", "pod", "sharer", "--timeout=30s")
     there.tools.kubectl("delete", "pvc", "shared", "--timeout=30s")
+
+
+def test_a_directory_in_memory_goes_with_its_pod_and_with_the_machine(there):
+    mounts = [{"name": "fast", "mountPath": "/fast"}]
+    there.apply(pod("quick", shell("touch $SELVEDGE_ROOT/fast/x; sleep 1000", volumeMounts=mounts),
+                    volumes=[{"name": "fast", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]))
+    there.ready("quick")
+    uid, home = there.uid("quick"), pathlib.Path(f"/dev/shm/selvedge-{os.geteuid()}")
+    link, real = there.dir("quick") / "volumes" / "fast", home / uid / "fast"
+    assert mode(there.dir("quick")) == "0o700"
+    assert os.readlink(link) == str(real) and mode(real) == "0o777" and mode(real.parent) == mode(home) == "0o700"
+    wait_for("the file", (real / "x").exists, 30)
+    # As a machine that was started again: nothing is in memory. Another pod went while nobody was there to see it.
+    there.edge.kill()
+    there.edge.end_containers()
+    shutil.rmtree(home / uid)
+    (there.edge.data_dir / "pods" / "went-away").mkdir()
+    (home / "went-away" / "fast").mkdir(parents=True)
+    there.edge.start()
+    there.wait("quick", "started again", lambda found: found["status"]["containerStatuses"][0]["restartCount"] > 0, 60)
+    wait_for("the file again", (real / "x").exists, 30)
+    wait_for("what the other had to be gone", lambda: not (home / "went-away").exists(), 30)
+    (real / "full").write_bytes(bytes(2 << 20))
+    assert there.phase("quick", "Failed", 40)["status"]["reason"] == "Evicted"
+    there.tools.kubectl("delete", "pod", "quick", "--grace-period=1", "--timeout=30s")
+    wait_for("its memory to be free", lambda: not (home / uid).exists(), 30)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to a group")
+def test_volumes_are_given_to_the_pods_group(there):
+    names = ("work", "memory", "config", "data")
+    sources = [{"emptyDir": {}}, {"emptyDir": {"medium": "Memory"}}, {"configMap": {"name": "grouped"}},
+               {"persistentVolumeClaim": {"claimName": "grouped"}}]
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "grouped"}, "data": {"a": "1"}}
+    there.apply(claim("grouped"), config, pod(
+        "grouped", shell("sleep 1000", volumeMounts=[{"name": name, "mountPath": f"/{name}"} for name in names]),
+        nodeName=None, securityContext={"fsGroup": 4711, "runAsUser": 4712},
+        volumes=[{"name": name, **source} for name, source in zip(names, sources)]))
+    found = there.ready("grouped", 60)
+    volumes = there.dir("grouped") / "volumes"
+    data = there.edge.data_dir / "volumes" / there.bound("grouped")["spec"]["volumeName"]
+    token = next(v["name"] for v in found["spec"]["volumes"] if "projected" in v)
+    seen = lambda path: (path.stat().st_uid, path.stat().st_gid, mode(path))
+    for path in (volumes / "work", volumes / "memory", data):
+        assert seen(path) == (0, 4711, "0o2777")
+    assert seen(volumes / "config") == (0, 4711, "0o2755") and seen(volumes / "config" / "a") == (0, 4711, "0o644")
+    assert seen(volumes / token / "token") == (4712, 4711, "0o640")
+    there.apply({**config, "data": {"a": "2"}})
+    wait_for("the change", lambda: (volumes / "config" / "a").read_text() == "2", 30)
+    assert seen(volumes / "config" / "a") == (0, 4711, "0o644") and seen(volumes / "work") == (0, 4711, "0o2777")
+    there.tools.kubectl("delete", "pod", "grouped", "--grace-period=1", "--timeout=30s")
+    there.tools.kubectl("delete", "pvc", "grouped", "--timeout=30s")
 
 
 def test_a_directory_beyond_its_limit_evicts_its_pod(there):

@@ -3,11 +3,13 @@
 //! What a Pod needs next is decided by a state machine without I/O; a [`runtime::Runtime`] does it.
 
 mod admit;
+mod dns;
 mod downward;
 mod env_file;
 mod environment;
 mod expand;
 mod handle;
+mod hosts;
 mod machine;
 mod referred;
 mod resources;

@@ -42,6 +42,7 @@ fn as_container(ephemeral: &EphemeralContainer) -> Container {
         env_from: ephemeral.env_from.clone(),
         image: ephemeral.image.clone(),
         name: ephemeral.name.clone(),
+        security_context: ephemeral.security_context.clone(),
         stdin: ephemeral.stdin,
         termination_message_path: ephemeral.termination_message_path.clone(),
         termination_message_policy: ephemeral.termination_message_policy.clone(),
@@ -114,14 +115,26 @@ pub fn hostname(pod: &Pod) -> String {
     if let Some(node) = spec.node_name.as_ref().filter(|_| is_on_host_network(pod)) {
         return node.clone();
     }
+    match host_and_domain(pod) {
+        (short, Some(domain)) if spec.set_hostname_as_fqdn == Some(true) => format!("{short}.{domain}"),
+        (short, _) => short,
+    }
+}
+
+/// What a pod is called, and in which domain if it is in one.
+pub fn host_and_domain(pod: &Pod) -> (String, Option<String>) {
+    let Some(spec) = &pod.spec else { return (String::new(), None) };
     let own = [&spec.hostname_override, &spec.hostname].into_iter().flatten().find(|name| !name.is_empty());
     let short: String = own.map_or(name(pod), String::as_str).chars().take(LONGEST_HOSTNAME).collect();
     let short = short.trim_end_matches(['-', '.']).to_owned();
-    let domain = spec.subdomain.as_ref().filter(|_| spec.set_hostname_as_fqdn == Some(true));
-    match domain.filter(|_| spec.hostname_override.is_none()) {
-        Some(domain) => format!("{short}.{domain}.{}.svc.cluster.local", namespace(pod)),
-        None => short,
-    }
+    let domain = spec.subdomain.as_ref().filter(|domain| !domain.is_empty() && spec.hostname_override.is_none());
+    (short, domain.map(|domain| format!("{domain}.{}.svc.cluster.local", namespace(pod))))
+}
+
+/// What the container itself says comes before what its pod says.
+pub fn run_as_user(pod: &Pod, container: &Container) -> Option<i64> {
+    let of_pod = || pod.spec.as_ref()?.security_context.as_ref()?.run_as_user;
+    container.security_context.as_ref().and_then(|own| own.run_as_user).or_else(of_pod)
 }
 
 /// As a kubelet names a pod to people.
@@ -202,6 +215,18 @@ mod tests {
             status: None,
         };
         assert_eq!(hostname(&pod), "a".repeat(62));
+    }
+
+    #[test]
+    fn a_container_says_itself_as_whom_it_runs() {
+        let pod: Pod = serde_json::from_value(json!({"spec": {
+            "securityContext": {"runAsUser": 5}, "containers": [{"name": "a"}, {"name": "b", "securityContext": {"runAsUser": 6}}],
+            "ephemeralContainers": [{"name": "look", "securityContext": {"runAsUser": 7}}],
+        }}))
+        .unwrap();
+        for (name, expected) in [("a", 5), ("b", 6), ("look", 7)] {
+            assert_eq!(run_as_user(&pod, &container(&pod, name).unwrap()), Some(expected), "{name}");
+        }
     }
 
     #[test]

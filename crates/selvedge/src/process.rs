@@ -58,8 +58,8 @@ impl Process {
                 logs: data_dir.join("logs"),
             };
             ::edge::node::answer(&server, &self.top, Node::new(answers)).await;
-            let dns = services.iter().map(|services| ("SELVEDGE_DNS".to_owned(), services.dns().to_string()));
-            let environment = dns.collect();
+            let resolver = services.as_ref().map(Services::dns);
+            let environment = resolver.iter().map(|at| ("SELVEDGE_DNS".to_owned(), at.to_string())).collect();
             let options = pods::Options {
                 node: name,
                 data_dir,
@@ -70,6 +70,7 @@ impl Process {
                 labels: Default::default(),
                 environment,
                 api: self.api_elsewhere(&server),
+                resolver,
                 max_pods: MAX_PODS,
                 pods,
             };

@@ -1,13 +1,11 @@
 //! The volumes behind a pod's claims: where they are on this machine.
 
-use std::path::PathBuf;
-
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume};
 use kube::{Api, Client};
 
 use crate::{
     spec,
-    volumes::{self, Claims, prepare_host_path},
+    volumes::{self, Claimed, Claims, prepare_host_path},
 };
 
 /// All of them, or why a pod has to wait. A claim that has its volume keeps it, so this is asked once for a pod.
@@ -64,7 +62,7 @@ fn volume_of(claim: &PersistentVolumeClaim) -> Result<&str, String> {
     name.filter(|_| is_bound).ok_or_else(|| "PVC is not bound".to_owned())
 }
 
-fn place(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Result<PathBuf, String> {
+fn place(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Result<Claimed, String> {
     let name = volume.metadata.name.as_deref().unwrap_or_default();
     let spec = volume.spec.clone().unwrap_or_default();
     let owner = spec.claim_ref.as_ref().and_then(|reference| reference.uid.as_deref());
@@ -75,11 +73,13 @@ fn place(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Result<Pat
         return Err(format!("PV {name} is a block device, which this node cannot give to a container"));
     }
     match (spec.local, spec.host_path) {
-        (Some(local), _) if std::path::Path::new(&local.path).exists() => Ok(local.path.into()),
+        (Some(local), _) if std::path::Path::new(&local.path).exists() => {
+            Ok(Claimed { path: local.path.into(), is_host_path: false })
+        }
         (Some(local), _) => Err(format!("path {:?} does not exist", local.path)),
         (_, Some(host)) => {
             prepare_host_path(&host.path, host.type_.as_deref().unwrap_or_default())?;
-            Ok(host.path.into())
+            Ok(Claimed { path: host.path.into(), is_host_path: true })
         }
         _ => Err(format!("PV {name} is of a kind that is not supported on this node: local and hostPath are")),
     }
@@ -95,7 +95,7 @@ mod tests {
     fn only_a_volume_that_is_the_claims_own_is_used() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().to_str().unwrap();
-        let found = |phase: &str, owner: &str, source: Value| -> Result<PathBuf, String> {
+        let found = |phase: &str, owner: &str, source: Value| -> Result<Claimed, String> {
             let claim: PersistentVolumeClaim = serde_json::from_value(json!({
                 "metadata": {"name": "data", "uid": "u1"}, "spec": {"volumeName": "v"}, "status": {"phase": phase},
             }))
@@ -119,7 +119,10 @@ mod tests {
             ("Bound", "u1", json!({"nfs": {"path": "/", "server": "s"}}), Err("not supported on this node")),
         ] {
             match (found(phase, owner, source.clone()), expected) {
-                (Ok(claimed), Ok(())) => assert_eq!(claimed, dir.path(), "{source}"),
+                (Ok(claimed), Ok(())) => {
+                    let is_host_path = source.get("hostPath").is_some();
+                    assert_eq!(claimed, Claimed { path: dir.path().to_owned(), is_host_path }, "{source}");
+                }
                 (Err(said), Err(why)) => assert!(said.contains(why), "{said}"),
                 (found, _) => panic!("{phase} {owner} {source}: {found:?}"),
             }

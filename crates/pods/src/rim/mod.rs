@@ -2,6 +2,7 @@
 
 mod claims;
 mod clock;
+mod etc;
 mod events;
 mod files;
 mod grpc;

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use super::files;
 use crate::runtime::{Container, Runtime};
 
 /// How long they have to end.
@@ -80,7 +81,7 @@ pub async fn act(runtime: Arc<dyn Runtime>, data: PathBuf, deed: Deed) {
                 let _ = runtime.forget(&container.id).await;
             }
             let _ = runtime.forget_pod(&pod).await;
-            let _ = tokio::fs::remove_dir_all(data.join("pods").join(pod)).await;
+            let _ = tokio::task::spawn_blocking(move || files::remove(&data, &pod)).await;
         }
     }
 }

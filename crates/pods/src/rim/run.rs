@@ -22,6 +22,7 @@ use tokio::{
 use super::{
     clock::Clock,
     events::Recorder,
+    files,
     inbox::Inbox,
     lister::{self, Listed},
     logs, node,
@@ -62,6 +63,8 @@ pub struct Options {
     pub environment: Vec<(String, String)>,
     /// Where pods are told that the API is, if not at the address of its Service.
     pub api: Option<SocketAddr>,
+    /// What answers for the names of Services, if anything does.
+    pub resolver: Option<SocketAddr>,
     pub max_pods: u32,
     /// Where others find the pods.
     pub pods: Pods,
@@ -304,11 +307,11 @@ impl Runner {
             .cloned()
             .chain(self.listed.1.iter().map(|container| container.id.pod.clone()))
             .collect();
-        let dir = self.shared.options.data_dir.join("pods");
+        let data = self.shared.options.data_dir.clone();
         tokio::task::spawn_blocking(move || {
-            for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-                if entry.file_name().to_str().is_some_and(|name| !known.contains(name)) {
-                    let _ = std::fs::remove_dir_all(entry.path());
+            for entry in std::fs::read_dir(data.join("pods")).into_iter().flatten().flatten() {
+                if let Some(uid) = entry.file_name().to_str().filter(|name| !known.contains(*name)) {
+                    files::remove(&data, uid);
                 }
             }
         });

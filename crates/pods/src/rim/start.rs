@@ -3,13 +3,15 @@
 use std::{
     collections::BTreeMap,
     fs,
+    net::SocketAddr,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-use super::{files, logs, messages, services::Catalog, sources};
+use super::{etc, files, logs, messages, services::Catalog, sources};
 use crate::{
     downward::Place,
     environment,
@@ -30,10 +32,13 @@ pub struct Start {
     pub place: Place,
     /// Variables that every container gets unless it has its own.
     pub environment: Arc<[(String, String)]>,
+    /// What answers for the names of Services.
+    pub resolver: Option<SocketAddr>,
 }
 
 impl Start {
-    pub async fn spec(&self) -> Result<ContainerSpec, Failure> {
+    /// With what the pod is to be warned of.
+    pub async fn spec(&self) -> Result<(ContainerSpec, Vec<String>), Failure> {
         let wrong = |message: String| Failure { reason: "CreateContainerConfigError", message };
         let container = spec::container(&self.pod, &self.id.name);
         let container = container.ok_or_else(|| wrong(format!("the pod has no container {:?}", self.id.name)))?;
@@ -51,12 +56,16 @@ impl Start {
         let mut variables = made.map_err(wrong)?;
         self.add_own(&container, &mut variables);
         let mut mounts = volumes::mounts(&self.pod, &container, &mounted, &variables).map_err(wrong)?;
+        let user = self.user(&container).map_err(wrong)?;
+        let own = etc::make(&dir, &self.pod, &self.place, self.resolver, &mounts);
+        let (own, warnings) = own.map_err(|error| wrong(format!("cannot make the pod's files of /etc: {error}")))?;
+        mounts.extend(own);
         mounts.push(self.message_file(&dir, &container).map_err(|error| wrong(error.to_string()))?);
         let log = logs::of(&self.data, &self.pod, &self.id);
         if let Some(parent) = log.parent() {
             fs::create_dir_all(parent).map_err(|error| wrong(format!("cannot make {}: {error}", parent.display())))?;
         }
-        Ok(ContainerSpec {
+        let spec = ContainerSpec {
             id: self.id.clone(),
             pod: format!("{}/{}", spec::namespace(&self.pod), spec::name(&self.pod)),
             image: container.image.clone().unwrap_or_default(),
@@ -69,10 +78,11 @@ impl Start {
             log,
             tty: container.tty.unwrap_or_default(),
             stdin: container.stdin.unwrap_or_default(),
-            user: self.user(&container),
+            user,
             hostname: spec::hostname(&self.pod),
             env: variables,
-        })
+        };
+        Ok((spec, warnings))
     }
 
     /// What a program without a network of its own needs to know to listen at the right place.
@@ -94,30 +104,35 @@ impl Start {
         }
     }
 
-    /// What the container itself says comes before what its pod says.
-    fn user(&self, container: &Container) -> User {
+    fn user(&self, container: &Container) -> Result<User, String> {
         let own = container.security_context.as_ref();
         let whole = self.pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
         let number = |value: i64| u32::try_from(value).ok();
-        let id = own.and_then(|own| own.run_as_user).or_else(|| whole?.run_as_user);
+        let id = spec::run_as_user(&self.pod, container);
         let group = own.and_then(|own| own.run_as_group).or_else(|| whole?.run_as_group);
         let is_not_root = own.and_then(|own| own.run_as_non_root).or_else(|| whole?.run_as_non_root);
+        if id == Some(0) && is_not_root == Some(true) {
+            let (pod, name) = (spec::full_name(&self.pod), &container.name);
+            return Err(format!("container's runAsUser breaks non-root policy (pod: {pod:?}, container: {name})"));
+        }
         let supplemental = whole.and_then(|whole| whole.supplemental_groups.as_deref()).unwrap_or_default();
         let groups = supplemental.iter().copied().chain(whole.and_then(|whole| whole.fs_group));
-        User {
+        Ok(User {
             id: id.and_then(number),
             group: group.and_then(number),
             groups: groups.filter_map(number).collect(),
             is_not_root: is_not_root.unwrap_or_default(),
-        }
+        })
     }
 
+    /// Whoever the container runs as may write into it: its directory is the agent's.
     fn message_file(&self, dir: &Path, container: &Container) -> std::io::Result<Mount> {
         let from = messages::file(dir, &self.id);
         if let Some(parent) = from.parent() {
             fs::create_dir_all(parent)?;
         }
-        fs::OpenOptions::new().create(true).append(true).open(&from)?;
+        let file = fs::OpenOptions::new().create(true).append(true).open(&from)?;
+        file.set_permissions(fs::Permissions::from_mode(0o666))?;
         let at = container.termination_message_path.clone().filter(|path| !path.is_empty());
         Ok(Mount { from, at: at.unwrap_or_else(|| "/dev/termination-log".to_owned()), read_only: false })
     }

@@ -355,7 +355,8 @@ impl Worker {
                     Some(known) => known,
                     None => Arc::new(claims::find(&shared.options.client, &pod).await?),
                 };
-                files::fill(dir, pod.clone(), referred, tokens, place).await.map(|()| claims)
+                let filling = files::Filling { dir, pod: pod.clone(), referred, tokens, claims: claims.clone(), place };
+                filling.fill().await.map(|()| claims)
             };
             let result = filling.await;
             Done::Filled(result, tokens.due())
@@ -388,12 +389,17 @@ impl Worker {
             catalog: shared.catalog.clone(),
             place: self.place(),
             environment: shared.environment.clone(),
+            resolver: shared.options.resolver,
         };
         self.do_(async move {
             let runtime = &shared.options.runtime;
             let starting = async {
-                let spec = start.spec().await?;
+                let (spec, warnings) = start.spec().await?;
                 if id.attempt == 0 {
+                    for message in warnings {
+                        let note = Note { is_warning: true, container: None, reason: "DNSConfigForming", message };
+                        shared.recorder.of_pod(&pod, note);
+                    }
                     for message in runtime.shortcomings(&spec) {
                         let container = Some(id.name.clone());
                         let note = Note { is_warning: true, container, reason: "NotSupported", message };
@@ -470,7 +476,8 @@ impl Worker {
             }
         }
         let _ = patiently(runtime.forget_pod(uid)).await;
-        let _ = tokio::fs::remove_dir_all(files::dir(&self.shared.options.data_dir, uid)).await;
+        let (data, uid) = (self.shared.options.data_dir.clone(), uid.to_owned());
+        let _ = tokio::task::spawn_blocking(move || files::remove(&data, &uid)).await;
     }
 }
 

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{
     DownwardAPIVolumeFile, KeyToPath, Pod, ServiceAccountTokenProjection, Volume, VolumeProjection,
 };
 
+use super::owners::{Owners, READ_FILE};
 use crate::{
     downward::{self, Place},
     environment::missing,
@@ -13,8 +14,25 @@ use crate::{
     spec,
 };
 
-/// A file's bytes and mode by its path in the volume.
-pub type Content = BTreeMap<String, (Vec<u8>, u32)>;
+/// Files by their paths in the volume.
+pub type Content = BTreeMap<String, File>;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    pub bytes: Vec<u8>,
+    pub mode: u32,
+    /// If not the agent's own.
+    pub owner: Option<u32>,
+}
+
+/// What the volumes of a pod are made of.
+pub struct Materials<'a> {
+    pub pod: &'a Pod,
+    pub referred: &'a Referred,
+    pub tokens: &'a Tokens,
+    pub place: &'a Place,
+    pub owners: Owners,
+}
 
 /// A token that a volume needs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,48 +56,37 @@ impl From<&ServiceAccountTokenProjection> for TokenAsk {
 }
 
 /// What has to be in the volume, or why that cannot be made.
-pub fn content(
-    volume: &Volume,
-    pod: &Pod,
-    referred: &Referred,
-    tokens: &Tokens,
-    place: &Place,
-) -> Result<Content, String> {
+pub fn content(volume: &Volume, of: &Materials<'_>) -> Result<Content, String> {
     let mut found = Content::new();
     if let Some(map) = &volume.config_map {
         let mode = map.default_mode.unwrap_or(MODE);
         let from =
             Wanted { kind: Kind::ConfigMap, name: &map.name, items: map.items.as_deref(), optional: map.optional };
-        from.add(pod, referred, mode, &mut found)?;
+        from.add(of, mode, &mut found)?;
     } else if let Some(secret) = &volume.secret {
         let mode = secret.default_mode.unwrap_or(MODE);
         let name = secret.secret_name.as_deref().unwrap_or_default();
         let from = Wanted { kind: Kind::Secret, name, items: secret.items.as_deref(), optional: secret.optional };
-        from.add(pod, referred, mode, &mut found)?;
+        from.add(of, mode, &mut found)?;
     } else if let Some(downward) = &volume.downward_api {
-        add_downward(downward.items.as_deref(), pod, place, downward.default_mode.unwrap_or(MODE), &mut found)?;
+        add_downward(downward.items.as_deref(), of, downward.default_mode.unwrap_or(MODE), &mut found)?;
     } else if let Some(projected) = &volume.projected {
         for source in projected.sources.iter().flatten() {
             let mode = projected.default_mode.unwrap_or(MODE);
-            add_projected(source, pod, referred, tokens, place, mode, &mut found)?;
+            add_projected(source, of, mode, &mut found)?;
         }
+    }
+    if of.owners.group.is_some() {
+        found.values_mut().for_each(|file| file.mode |= READ_FILE);
     }
     Ok(found)
 }
 
-fn add_projected(
-    source: &VolumeProjection,
-    pod: &Pod,
-    referred: &Referred,
-    tokens: &Tokens,
-    place: &Place,
-    mode: i32,
-    found: &mut Content,
-) -> Result<(), String> {
+fn add_projected(source: &VolumeProjection, of: &Materials<'_>, mode: i32, found: &mut Content) -> Result<(), String> {
     if let Some(map) = &source.config_map {
         let from =
             Wanted { kind: Kind::ConfigMap, name: &map.name, items: map.items.as_deref(), optional: map.optional };
-        from.add(pod, referred, mode, found)?;
+        from.add(of, mode, found)?;
     }
     if let Some(secret) = &source.secret {
         let from = Wanted {
@@ -88,14 +95,16 @@ fn add_projected(
             items: secret.items.as_deref(),
             optional: secret.optional,
         };
-        from.add(pod, referred, mode, found)?;
+        from.add(of, mode, found)?;
     }
     if let Some(downward) = &source.downward_api {
-        add_downward(downward.items.as_deref(), pod, place, mode, found)?;
+        add_downward(downward.items.as_deref(), of, mode, found)?;
     }
     if let Some(token) = &source.service_account_token {
-        let text = tokens.get(&TokenAsk::from(token)).ok_or("the ServiceAccount's token is not there yet")?;
-        found.insert(inside(&token.path)?, (text.clone().into_bytes(), bits(mode)));
+        let text = of.tokens.get(&TokenAsk::from(token)).ok_or("the ServiceAccount's token is not there yet")?;
+        let file =
+            File { bytes: text.clone().into_bytes(), mode: of.owners.token_mode(bits(mode)), owner: of.owners.user };
+        found.insert(inside(&token.path)?, file);
     }
     if source.cluster_trust_bundle.is_some() || source.pod_certificate.is_some() {
         return Err("clusterTrustBundle and podCertificate are not supported on this node".to_owned());
@@ -112,28 +121,28 @@ struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    fn add(&self, pod: &Pod, referred: &Referred, mode: i32, found: &mut Content) -> Result<(), String> {
+    fn add(&self, of: &Materials<'_>, mode: i32, found: &mut Content) -> Result<(), String> {
         let is_optional = self.optional == Some(true);
         let nothing = Data::default();
-        let data = match referred.get(&(self.kind, self.name.to_owned())) {
+        let data = match of.referred.get(&(self.kind, self.name.to_owned())) {
             Some(data) => data,
             None if is_optional => &nothing,
             None => return Err(missing(self.kind, self.name)),
         };
         let Some(items) = self.items.filter(|items| !items.is_empty()) else {
             for (key, entry) in &data.entries {
-                found.insert(inside(key)?, (entry.bytes.clone(), bits(mode)));
+                found.insert(inside(key)?, plain(entry.bytes.clone(), mode));
             }
             return Ok(());
         };
         for item in items {
             match data.entries.get(&item.key) {
                 Some(entry) => {
-                    found.insert(inside(&item.path)?, (entry.bytes.clone(), bits(item.mode.unwrap_or(mode))));
+                    found.insert(inside(&item.path)?, plain(entry.bytes.clone(), item.mode.unwrap_or(mode)));
                 }
                 None if is_optional => {}
                 None => {
-                    let (kind, namespace) = (self.kind.word(), spec::namespace(pod));
+                    let (kind, namespace) = (self.kind.word(), spec::namespace(of.pod));
                     return Err(format!("{kind} {namespace}/{} references non-existent key: {}", self.name, item.key));
                 }
             }
@@ -144,11 +153,11 @@ impl Wanted<'_> {
 
 fn add_downward(
     items: Option<&[DownwardAPIVolumeFile]>,
-    pod: &Pod,
-    place: &Place,
+    of: &Materials<'_>,
     mode: i32,
     found: &mut Content,
 ) -> Result<(), String> {
+    let (pod, place) = (of.pod, of.place);
     for item in items.unwrap_or_default() {
         let text = match (&item.field_ref, &item.resource_field_ref) {
             (Some(selector), _) => downward::field(selector, pod, place)?,
@@ -159,9 +168,13 @@ fn add_downward(
             }
             _ => continue,
         };
-        found.insert(inside(&item.path)?, (text.into_bytes(), bits(item.mode.unwrap_or(mode))));
+        found.insert(inside(&item.path)?, plain(text.into_bytes(), item.mode.unwrap_or(mode)));
     }
     Ok(())
+}
+
+fn plain(bytes: Vec<u8>, mode: i32) -> File {
+    File { bytes, mode: bits(mode), owner: None }
 }
 
 fn bits(mode: i32) -> u32 {
@@ -184,7 +197,12 @@ mod tests {
 
     use super::*;
 
-    fn made(volume: Value) -> Result<Vec<(String, String, u32)>, String> {
+    fn made(volume: Value, owners: Owners) -> Result<Vec<(String, String, u32)>, String> {
+        let found = files(volume, owners)?;
+        Ok(found.into_iter().map(|(path, file)| (path, String::from_utf8(file.bytes).unwrap(), file.mode)).collect())
+    }
+
+    fn files(volume: Value, owners: Owners) -> Result<Content, String> {
         let volume: Volume = serde_json::from_value(volume).unwrap();
         let pod: Pod = serde_json::from_value(json!({
             "metadata": {"name": "web", "namespace": "shop", "labels": {"a": "1"}},
@@ -199,8 +217,7 @@ mod tests {
         ]);
         let tokens = Tokens::from([(TokenAsk { audience: "api".into(), seconds: 3607 }, "jwt".to_owned())]);
         let place = Place { host: "1.2.3.4".parse().unwrap(), address: None, allocatable: BTreeMap::new() };
-        let found = content(&volume, &pod, &referred, &tokens, &place)?;
-        Ok(found.into_iter().map(|(path, (bytes, mode))| (path, String::from_utf8(bytes).unwrap(), mode)).collect())
+        content(&volume, &Materials { pod: &pod, referred: &referred, tokens: &tokens, place: &place, owners })
     }
 
     #[test]
@@ -246,11 +263,29 @@ mod tests {
         ];
         for (mut volume, expected) in cases {
             volume["name"] = "v".into();
-            let found = made(volume.clone());
+            let found = made(volume.clone(), Owners::default());
             let found = found.as_ref().map_err(String::as_str).map(|files| {
                 files.iter().map(|(path, text, mode)| (path.as_str(), text.as_str(), *mode)).collect::<Vec<_>>()
             });
             assert_eq!(found, expected.map(<[_]>::to_vec), "{volume}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_for_those_who_are_meant() {
+        let volume = json!({"name": "v", "projected": {"defaultMode": 0o604, "sources": [
+            {"serviceAccountToken": {"audience": "api", "expirationSeconds": 3607, "path": "token"}},
+            {"configMap": {"name": "config", "items": [{"key": "size", "path": "size"}]}},
+        ]}});
+        for (group, user, size, token) in [
+            (None, None, 0o604, 0o604),
+            (None, Some(5), 0o604, 0o600),
+            (Some(7), None, 0o644, 0o640),
+            (Some(7), Some(5), 0o644, 0o640),
+        ] {
+            let found = files(volume.clone(), Owners { group, user, looks_at_root_only: false }).unwrap();
+            assert_eq!((found["size"].mode, found["size"].owner), (size, None));
+            assert_eq!((found["token"].mode, found["token"].owner), (token, user));
         }
     }
 }

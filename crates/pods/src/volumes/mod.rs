@@ -2,11 +2,19 @@
 
 mod atomic;
 mod content;
+mod discard;
+mod empty;
+mod memory;
+mod owners;
 mod place;
 
 pub use atomic::write;
-pub use content::{Content, TokenAsk, Tokens, content};
-pub use place::{Claims, Mounted, mounts, prepare_host_path, used};
+pub use content::{Content, Materials, TokenAsk, Tokens, content};
+pub use discard::discard;
+pub use empty::{make as make_empty, make_in as make_in_memory};
+pub use memory::Memory;
+pub use owners::{Owners, give, is_given};
+pub use place::{Claimed, Claims, Mounted, mounts, prepare_host_path, used};
 
 use k8s_openapi::api::core::v1::{Pod, Volume};
 
@@ -59,6 +67,17 @@ pub fn means(volume: &Volume) -> Means<'_> {
         None if volume.empty_dir.is_some() => Means::Empty,
         None => Means::Unsupported("of a kind that this node does not know"),
     }
+}
+
+/// How large a directory of the pod's own may become, in bytes and as it was written.
+pub fn limit(volume: &Volume) -> Option<(u64, &str)> {
+    let limit = volume.empty_dir.as_ref()?.size_limit.as_ref()?;
+    let bytes = u64::try_from(limit.0.parse::<api::quantity::Quantity>().ok()?.value()).ok()?;
+    (bytes > 0).then_some((bytes, limit.0.as_str()))
+}
+
+pub fn is_in_memory(volume: &Volume) -> bool {
+    volume.empty_dir.as_ref().and_then(|empty| empty.medium.as_deref()) == Some("Memory")
 }
 
 /// The name of the claim behind a volume, and whether it has to be the pod's own.

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fs,
     io::{self, Read},
-    os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt},
+    os::unix::fs::{FileTypeExt, MetadataExt, chown},
     path::{Path, PathBuf},
 };
 
@@ -13,8 +13,16 @@ use k8s_openapi::api::core::v1::{Container, Pod, Volume};
 use super::{Means, atomic::resolve_inside, means};
 use crate::{environment::expand_all, runtime::Mount};
 
-/// Where the volumes of claims are on this machine, by their names in the pod.
-pub type Claims = BTreeMap<String, PathBuf>;
+/// The volumes of claims on this machine, by their names in the pod.
+pub type Claims = BTreeMap<String, Claimed>;
+
+/// The volume that a claim has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimed {
+    pub path: PathBuf,
+    /// A part of the machine that somebody else cares for: whose its files are is not for a pod to say.
+    pub is_host_path: bool,
+}
 
 /// So much of a file is read for the variables in it.
 const LARGEST_READ: u64 = 64 << 10;
@@ -30,7 +38,9 @@ impl Mounted<'_> {
     pub fn volume(&self, volume: &Volume) -> PathBuf {
         match means(volume) {
             Means::Host(path, _) => PathBuf::from(path),
-            Means::Claim => self.claims.get(&volume.name).cloned().unwrap_or_else(|| self.own(volume)),
+            Means::Claim => {
+                self.claims.get(&volume.name).map_or_else(|| self.own(volume), |claimed| claimed.path.clone())
+            }
             _ => self.own(volume),
         }
     }
@@ -48,12 +58,6 @@ impl Mounted<'_> {
         let mut file = fs::File::open(file).ok()?.take(LARGEST_READ);
         file.read_to_string(&mut text).ok()?;
         Some(text)
-    }
-
-    pub fn make_empty(&self, volume: &Volume) -> io::Result<()> {
-        let dir = self.volume(volume);
-        fs::create_dir_all(&dir)?;
-        fs::set_permissions(&dir, fs::Permissions::from_mode(0o777))
     }
 }
 
@@ -107,15 +111,21 @@ fn keep(from: &Path, to: &Path) -> io::Result<()> {
     if let Some(parent) = to.parent() {
         fs::create_dir_all(parent)?;
     }
-    if !from.is_dir() {
-        return fs::copy(from, to).map(|_| ());
+    let known = fs::metadata(from)?;
+    if known.is_dir() {
+        fs::create_dir(to)?;
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            keep(&entry.path(), &to.join(entry.file_name()))?;
+        }
+    } else {
+        fs::copy(from, to)?;
     }
-    fs::create_dir(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        keep(&entry.path(), &to.join(entry.file_name()))?;
+    let made = fs::metadata(to)?;
+    if (made.uid(), made.gid()) != (known.uid(), known.gid()) {
+        chown(to, Some(known.uid()), Some(known.gid()))?;
     }
-    Ok(())
+    fs::set_permissions(to, known.permissions())
 }
 
 /// How much is below a directory, as far as it matters whether that is more than `limit`. Links are not followed.
@@ -175,6 +185,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::volumes::content::File;
 
     #[test]
     fn host_paths_are_what_they_say() {
@@ -212,16 +223,16 @@ mod tests {
         let (claims, volume) = (Claims::new(), &spec.volumes.as_ref().unwrap()[0]);
         let mounted = Mounted { dir: dir.path(), claims: &claims };
         let fill = |text: &str| {
-            let file = |text: &str| (text.as_bytes().to_vec(), 0o640);
+            let file = |text: &str| File { bytes: text.as_bytes().to_vec(), mode: 0o640, owner: None };
             let content = [("app.conf".to_owned(), file(text)), ("more/x".to_owned(), file(text))].into();
-            crate::volumes::write(&mounted.volume(volume), &content).unwrap();
+            crate::volumes::write(&mounted.volume(volume), &content, None).unwrap();
         };
         for text in ["one", "two"] {
             fill(text);
             let found = mounts(&pod, &spec.containers[0], &mounted, &[]).unwrap();
             fill("later");
             assert_eq!(fs::read_to_string(&found[0].from).unwrap(), text);
-            assert_eq!(fs::metadata(&found[0].from).unwrap().permissions().mode() & 0o777, 0o640);
+            assert_eq!(fs::metadata(&found[0].from).unwrap().mode() & 0o777, 0o640);
             assert_eq!(fs::read_to_string(found[1].from.join("x")).unwrap(), text);
         }
     }
@@ -252,9 +263,10 @@ mod tests {
         }}))
         .unwrap();
         let spec = pod.spec.as_ref().unwrap();
-        let claims = Claims::from([("data".to_owned(), "/volumes/pvc-1".into())]);
+        let claimed = Claimed { path: "/volumes/pvc-1".into(), is_host_path: false };
+        let claims = Claims::from([("data".to_owned(), claimed)]);
         let mounted = Mounted { dir: dir.path(), claims: &claims };
-        mounted.make_empty(&spec.volumes.as_ref().unwrap()[0]).unwrap();
+        crate::volumes::make_empty(&mounted.volume(&spec.volumes.as_ref().unwrap()[0]), None).unwrap();
         let found = mounts(&pod, &spec.containers[0], &mounted, &[("WHO".into(), "me".into())]).unwrap();
         let base = dir.path().canonicalize().unwrap();
         assert_eq!(found[0], Mount { from: base.join("volumes/work/me/x"), at: "/work".into(), read_only: false });

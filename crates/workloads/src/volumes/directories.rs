@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    os::unix::fs::DirBuilderExt,
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -204,14 +204,17 @@ impl Directories {
     }
 }
 
-/// Containers are processes of this user, and nobody else on this machine needs to see what they keep. It is on disk before its volume is
-/// said to be there.
+/// Nobody else on this machine needs to see what containers keep; but as whom they run is theirs to say, so that whoever sees the volume may write
+/// in it. It is on disk before its volume is said to be there.
 fn make(dir: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    match dir.parent() {
-        Some(parent) => fs::File::open(parent)?.sync_all(),
-        None => Ok(()),
+    let above = dir.parent().unwrap_or(dir);
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(above)?;
+    fs::set_permissions(above, fs::Permissions::from_mode(0o700))?;
+    match fs::create_dir(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => fs::set_permissions(dir, fs::Permissions::from_mode(0o777))?,
     }
+    fs::File::open(above)?.sync_all()
 }
 
 fn remove(dir: &Path) -> io::Result<()> {
