@@ -11,13 +11,14 @@ use ::edge::{
     Agent,
     cluster::{Cluster, Way},
     join::{self, Ask, Member},
+    node::{Top, let_them_read},
     owner::Ownership,
 };
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use processes::Images;
 use serde::{Deserialize, Serialize};
-use server::{Server, identity::User, range::Range};
+use server::{Mount, Server, identity::User, range::Range};
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
@@ -266,7 +267,7 @@ impl EdgeConfig {
         }
         let (data_dir, images) = (self.server.data_dir.clone(), Images::new(self.own.images.clone()));
         let network = services::Network::of(&data_dir)?;
-        Ok(Some(Process { data_dir, images, network, top: Arc::default() }))
+        Ok(Some(Process { data_dir, images, network, top: Arc::new(Top::of_inside()) }))
     }
 
     fn ask(&self) -> Ask {
@@ -340,7 +341,7 @@ async fn start(config: &Config, agent: &Arc<Agent>, runs: &Runs) -> Result<serve
             .chain(runs.cluster.as_ref().map(Cluster::observer))
             .collect(),
         owner: Some(ownership.clone()),
-        mounts: runs.process.iter().map(Process::mount).collect(),
+        mounts: runs.process.iter().map(Process::mount).chain(runs.kubelets()).collect(),
         provides: false,
         services: runs.process.as_ref().map_or_else(Range::default, |process| {
             let (base, bits) = process.network.services();
@@ -350,6 +351,10 @@ async fn start(config: &Config, agent: &Arc<Agent>, runs: &Runs) -> Result<serve
     };
     let running = server::start(options).await?;
     agent.serve(&running.server);
+    if runs.kubelets().is_some() {
+        let server = running.server.clone();
+        tokio::spawn(async move { let_them_read(&server).await });
+    }
     tokio::spawn(ownership.run(running.server.clone(), running.server.shutdown.clone()));
     tokio::spawn(store.follow_key_file());
     tracing::info!(address = %running.address, data = %config.data_dir.display(), "the API is ready");
@@ -362,6 +367,13 @@ type Joining = JoinHandle<Result<Arc<Member>, join::Error>>;
 struct Runs {
     cluster: Option<Arc<Cluster>>,
     process: Option<Process>,
+}
+
+impl Runs {
+    /// What kubelets measure, where they are what runs things.
+    fn kubelets(&self) -> Option<Arc<dyn Mount>> {
+        (self.cluster.is_none() && self.process.is_none()).then(|| Arc::new(Top::of_kubelets()) as Arc<dyn Mount>)
+    }
 }
 
 /// Keeps the link and its certificate until told to stop. An edge that cannot join is an error.

@@ -1,6 +1,7 @@
-//! The node that runs within the agent, as its own API server sees it: what a kubelet would be asked goes to it without a socket, and
-//! `kubectl top` reads what it measures.
+//! The nodes of an edge as its own API server sees them. What a kubelet would be asked goes to the one within the agent without a socket, and
+//! `kubectl top` reads what that one measures, or what kubelets do.
 
+mod summary;
 mod top;
 
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use node::Node;
 use server::Server;
 use tokio::io::DuplexStream;
 
-pub use top::Top;
+pub use top::{Top, let_them_read};
 
 struct Inside(Node);
 

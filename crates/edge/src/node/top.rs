@@ -1,4 +1,4 @@
-//! metrics.k8s.io/v1beta1: what `kubectl top` and autoscalers read, measured when it is asked for.
+//! metrics.k8s.io/v1beta1: what `kubectl top` and autoscalers read, measured when it is asked for, or asked of kubelets then.
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,18 +20,64 @@ use server::{
     onward::{self, METRICS},
 };
 
+use super::summary;
 use crate::CLUSTER;
 
 const PATH: &str = "/apis/metrics.k8s.io/v1beta1/";
 const ROLE: &str = "system:aggregated-metrics-reader";
 
-/// Mounted on the edge's server. Who asks before there is a node is told to come again.
-#[derive(Default)]
-pub struct Top(Arc<OnceLock<Node>>);
+/// Mounted on the edge's server.
+pub struct Top(Source);
+
+#[derive(Clone)]
+enum Source {
+    /// Who asks before it is there is told to come again.
+    Inside(Arc<OnceLock<Node>>),
+    Kubelets,
+}
 
 impl Top {
+    /// Of the node that runs within the agent.
+    pub fn of_inside() -> Self {
+        Self(Source::Inside(Arc::default()))
+    }
+
+    /// Of all nodes that have a kubelet.
+    pub fn of_kubelets() -> Self {
+        Self(Source::Kubelets)
+    }
+
     pub(super) fn answer(&self, node: Node) {
-        let _ = self.0.set(node);
+        if let Source::Inside(inside) = &self.0 {
+            let _ = inside.set(node);
+        }
+    }
+}
+
+impl Source {
+    /// NodeMetrics or PodMetrics of everything.
+    async fn measure(&self, server: &Arc<Server>, are_nodes: bool) -> Result<Vec<Value>> {
+        let Self::Inside(node) = self else {
+            let said = summary::ask(server).await;
+            return Ok(match are_nodes {
+                true => said
+                    .iter()
+                    .filter_map(|said| summary::node(said, |name| labels(server, "nodes", "", name)))
+                    .collect(),
+                false => {
+                    let of_pod = |namespace: &str, name: &str| labels(server, "pods", namespace, name);
+                    said.iter().flat_map(|said| summary::pods(said, of_pod)).collect()
+                }
+            });
+        };
+        let node = node
+            .get()
+            .ok_or_else(|| Status::unavailable("the node of this edge has not started yet").retry_after(1))?;
+        let measured = node.measure().await.map_err(|failure| Status::unavailable(failure.to_string()))?;
+        Ok(match are_nodes {
+            true => vec![top::node(node.name(), &labels(server, "nodes", "", node.name()), &measured)],
+            false => top::pods(&measured),
+        })
     }
 }
 
@@ -45,7 +91,7 @@ impl Mount for Top {
     }
 
     fn serve(&self, server: Arc<Server>, asked: Mounted) -> BoxFuture<'static, Result<Response<Body>>> {
-        let node = self.0.clone();
+        let source = self.0.clone();
         Box::pin(async move {
             let attributes = asked.attributes()?;
             server.allow(asked.user.clone(), asked.request.headers(), &asked.cluster, &attributes)?;
@@ -56,14 +102,7 @@ impl Mount for Top {
             if *asked.request.method() != Method::GET || attributes.verb == "watch" {
                 return Err(Status::method_not_allowed());
             }
-            let node = node
-                .get()
-                .ok_or_else(|| Status::unavailable("the node of this edge has not started yet").retry_after(1))?;
-            let measured = node.measure().await.map_err(|failure| Status::unavailable(failure.to_string()))?;
-            let items = match attributes.resource.as_str() {
-                "nodes" => vec![top::node(node.name(), &labels(&server, node.name()), &measured)],
-                _ => top::pods(&measured),
-            };
+            let items = source.measure(&server, attributes.resource == "nodes").await?;
             let query = Query::parse(asked.request.uri().query());
             let wanted = Wanted::parse(&attributes.namespace, &attributes.name, &query, &attributes.resource)?;
             let shown = wanted.pick(items, path_names_one(&asked.path))?;
@@ -74,10 +113,11 @@ impl Mount for Top {
     }
 }
 
-/// Those of the Node object.
-fn labels(server: &Server, name: &str) -> Value {
-    let node = server.cache.get("core/nodes", &format!("{CLUSTER}//{name}"));
-    node.map(|node| node.value()["metadata"]["labels"].clone()).filter(Value::is_object).unwrap_or_else(|| json!({}))
+/// Those of the object itself.
+fn labels(server: &Server, resource: &str, namespace: &str, name: &str) -> Value {
+    let object = server.cache.get(&format!("core/{resource}"), &format!("{CLUSTER}/{namespace}/{name}"));
+    let labels = object.map(|object| object.value()["metadata"]["labels"].clone());
+    labels.filter(Value::is_object).unwrap_or_else(|| json!({}))
 }
 
 /// Whether the path names an object: a field selector on the name does not.
@@ -129,7 +169,7 @@ impl Wanted {
 }
 
 /// Whoever may look at pods may look at what they use, as where metrics-server is installed.
-pub(super) async fn let_them_read(server: &Arc<Server>) {
+pub async fn let_them_read(server: &Arc<Server>) {
     let label = |to: &str| format!("rbac.authorization.k8s.io/aggregate-to-{to}");
     let role = json!({"kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1",
         "metadata": {"name": ROLE, "labels": {label("view"): "true", label("edit"): "true", label("admin"): "true"}},
