@@ -100,9 +100,8 @@ pub async fn commit_and_see(server: &Server, commit: Commit) -> Result<bool, sto
             cache.wait_for(revision).await;
             Ok(true)
         }
-        Outcome::Conflict { .. } => {
-            // Not only the key's own revision: one that was deleted has none.
-            cache.catch_up(cache.store().revision().await?).await?;
+        Outcome::Conflict { found, .. } => {
+            cache.see_why(found).await?;
             Ok(false)
         }
     }

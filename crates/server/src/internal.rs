@@ -161,7 +161,9 @@ impl Internal {
                     cache.wait_for(revision).await;
                     break;
                 }
-                Outcome::Conflict { found, .. } => cache.wait_for(found).await,
+                Outcome::Conflict { found, .. } => {
+                    cache.see_why(found).await.map_err(|error| crate::unavailable(&error))?;
+                }
             }
         }
         Ok(())

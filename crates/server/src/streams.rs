@@ -1,16 +1,22 @@
 //! The requests of an HTTP/2 connection.
 //!
 //! One that is alone runs in the connection's own turn: its answer leaves in one piece, and no other thread is woken for it. Whatever comes
-//! beside it runs as a task of its own, so that nobody waits for another on the same connection.
+//! beside it, takes long or goes on for ever runs as a task of its own: so nobody waits for another on the same connection, and a long
+//! answer is made while what there is of it is encrypted.
 
 use std::{
     future::Future,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
+    time::{Duration, Instant},
 };
 
 use hyper::rt::Executor;
+
+/// Most requests need two or three turns, one of them with a sync of the store.
+const TURNS: usize = 16;
+const LONG: Duration = Duration::from_millis(1);
 
 type Request = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -23,6 +29,7 @@ struct Place {
     is_taken: bool,
     /// Not while it has its turn.
     request: Option<Request>,
+    turns: usize,
 }
 
 impl<F> Executor<F> for Streams
@@ -35,7 +42,7 @@ where
             drop(place);
             tokio::spawn(request);
         } else {
-            *place = Place { is_taken: true, request: Some(Box::pin(request)) };
+            *place = Place { is_taken: true, request: Some(Box::pin(request)), turns: 0 };
         }
     }
 }
@@ -45,11 +52,20 @@ impl Streams {
     pub fn turn(&self, cx: &mut Context<'_>) -> Poll<()> {
         // Not held meanwhile, as it may begin another.
         let Some(mut request) = self.place().request.take() else { return Poll::Pending };
+        let begun = Instant::now();
         let turn = request.as_mut().poll(cx);
-        *self.place() = match turn {
-            Poll::Ready(()) => Place::default(),
-            Poll::Pending => Place { is_taken: true, request: Some(request) },
-        };
+        let took = begun.elapsed();
+        let mut place = self.place();
+        place.turns += 1;
+        if turn.is_pending() && took < LONG && place.turns < TURNS {
+            place.request = Some(request);
+        } else {
+            *place = Place::default();
+            drop(place);
+            if turn.is_pending() {
+                tokio::spawn(request);
+            }
+        }
         turn
     }
 
@@ -96,6 +112,27 @@ mod tests {
             poll_fn(|cx| streams.turn(cx)).await;
             first_heard.await.unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn what_takes_long_or_many_turns_gets_a_task_of_its_own() {
+        let streams = Streams::default();
+        let turn = || poll_fn(|cx| Poll::Ready(streams.turn(cx)));
+        let (said, heard) = oneshot::channel();
+        streams.execute(async move {
+            std::thread::sleep(LONG * 2);
+            tokio::task::yield_now().await;
+            let _ = said.send(());
+        });
+        assert!(turn().await.is_pending());
+        heard.await.unwrap();
+        let (go, heard) = answer(&streams);
+        for _ in 0..TURNS {
+            assert!(turn().await.is_pending());
+        }
+        go.send(()).unwrap();
+        heard.await.unwrap();
+        assert!(!streams.place().is_taken, "the next one is alone again");
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use api::status::Result;
 use serde_json::{Value, json};
-use store::MemoryStore;
+use store::{Commit, MemoryStore, Op};
 
 use crate::{
     Options, Running, Server,
@@ -325,4 +325,18 @@ async fn approved_requests_are_signed() {
     }
     assert!(!certificate().is_empty());
     running.stop().await;
+}
+
+/// The store is quicker than what is read from it: whoever comes second waits for what the first has done, and does not give up before.
+#[tokio::test]
+async fn who_comes_second_sees_what_the_first_did() {
+    let (running, _dir) = running().await;
+    let server = &running.server;
+    let maps = call(server, "", "configmaps");
+    let made = make(&maps, json!({"metadata": {"name": "a"}})).await.unwrap();
+    let gone = Op::Delete { key: maps.kind.store_key(&made.key) };
+    server.cache.store().commit(Commit { compares: vec![], ops: vec![gone] }).await.unwrap();
+    assert!(server.cache.get(&maps.kind.collection, &made.key).is_some(), "not seen yet");
+    let second = delete::remove(&maps, &made.key, "a", &delete::Options::default()).await;
+    assert_eq!(second.err().map(|status| status.code), Some(404));
 }

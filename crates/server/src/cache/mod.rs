@@ -170,6 +170,13 @@ impl Cache {
         Ok(())
     }
 
+    /// For whoever lost to another: waits until what that one did can be read here. `found` is the revision of the key that was not as
+    /// expected; one that was deleted has none.
+    pub async fn see_why(&self, found: Revision) -> Result<(), store::Error> {
+        let revision = if found == 0 { self.store.revision().await? } else { found };
+        self.catch_up(revision).await
+    }
+
     fn apply(&self, batch: &Batch) {
         let objects = batch.events.partition_point(|event| event.key() < NO_OBJECT);
         let mut rest = &batch.events[..objects];

@@ -442,7 +442,7 @@ async fn commit_and_see(call: &Call, commit: Commit) -> Result<Option<Revision>>
             Ok(Some(revision))
         }
         Outcome::Conflict { found, .. } => {
-            cache.wait_for(found).await;
+            cache.see_why(found).await.map_err(|error| crate::unavailable(&error))?;
             Ok(None)
         }
     }

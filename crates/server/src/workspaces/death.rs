@@ -142,7 +142,7 @@ impl Sweep<'_> {
                 self.removed += batch.len();
             }
             Outcome::Conflict { found, .. } => {
-                cache.wait_for(found).await;
+                cache.see_why(found).await.map_err(|error| crate::unavailable(&error))?;
                 batch.iter().for_each(|(collection, object)| self.left.note(collection, object));
                 self.removed += 1;
             }

@@ -88,7 +88,7 @@ pub async fn write(server: &Server, made: &[Light<'_>], gone: &[&str]) -> Result
             Ok(true)
         }
         Outcome::Conflict { found, .. } => {
-            server.cache.wait_for(found).await;
+            server.cache.see_why(found).await.map_err(|error| crate::unavailable(&error))?;
             Ok(false)
         }
     }

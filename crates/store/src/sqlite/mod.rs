@@ -111,7 +111,11 @@ impl SqliteStore {
     async fn write(&self, task: Task) -> Result<Outcome, Error> {
         self.shared.check_open()?;
         match self.desk.alone(task) {
-            Ok(written) => written,
+            Ok(written) => {
+                // So that others have their turn between many of these.
+                tokio::task::coop::consume_budget().await;
+                written
+            }
             Err(task) => self.ask(|reply| Job::Commit(task, reply)).await,
         }
     }

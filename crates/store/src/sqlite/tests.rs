@@ -3,7 +3,7 @@
 use std::{fs, path::Path, time::Duration};
 
 use bytes::Bytes;
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 
 use super::*;
 use crate::{Event, Op};
@@ -43,6 +43,27 @@ async fn filled(dir: &Path) {
         put(&store, &format!("k{n}"), 1000).await.unwrap();
     }
     store.close().await;
+}
+
+/// Waking a thread and being woken takes longer than a quick sync; while one writes, others go to the thread and share a sync.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn who_comes_alone_writes_at_once_and_a_crowd_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(open(dir.path()).unwrap());
+    assert_eq!(put(&store, "first", 1).now_or_never().unwrap().unwrap(), 1);
+    let put = |n: u64| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { put(&store, &format!("k{n}"), 100).await.unwrap() })
+    };
+    let mut revisions: Vec<Revision> =
+        futures::future::join_all((0..500).map(put)).await.into_iter().map(|done| done.unwrap()).collect();
+    revisions.sort_unstable();
+    assert_eq!(revisions, (2..=501).collect::<Vec<_>>());
+    assert_eq!(store.revision().await.unwrap(), 501);
+    let seen: Vec<_> = store.watch(Range::all(), 0).await.unwrap().take(501).collect().await;
+    assert!(seen.iter().zip(1..).all(|(batch, revision)| batch.as_ref().unwrap().revision == revision));
+    store.close().await;
+    assert!(matches!(store.commit(Commit { compares: vec![], ops: vec![] }).await, Err(Error::Closed)));
 }
 
 #[tokio::test]
