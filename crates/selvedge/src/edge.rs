@@ -351,7 +351,7 @@ async fn start(config: &Config, agent: &Arc<Agent>, runs: &Runs) -> Result<serve
     };
     let running = server::start(options).await?;
     agent.serve(&running.server);
-    if runs.kubelets().is_some() {
+    if runs.has_kubelets() {
         let server = running.server.clone();
         tokio::spawn(async move { let_them_read(&server).await });
     }
@@ -370,9 +370,13 @@ struct Runs {
 }
 
 impl Runs {
+    fn has_kubelets(&self) -> bool {
+        self.cluster.is_none() && self.process.is_none()
+    }
+
     /// What kubelets measure, where they are what runs things.
     fn kubelets(&self) -> Option<Arc<dyn Mount>> {
-        (self.cluster.is_none() && self.process.is_none()).then(|| Arc::new(Top::of_kubelets()) as Arc<dyn Mount>)
+        self.has_kubelets().then(|| Arc::new(Top::of_kubelets()) as Arc<dyn Mount>)
     }
 }
 

@@ -30,7 +30,7 @@ const ROOM: &str = "size=16m,mode=0755";
 pub fn build(view: &View, mounts: &[Mount]) -> Result<(), String> {
     let sources = mounts.iter().map(source).collect::<Result<Vec<File>, String>>()?;
     let mut wanted: Vec<PathBuf> = mounts.iter().map(|mount| absolute(Path::new(&mount.at))).collect();
-    wanted.extend(view.working_dir.as_deref().map(absolute));
+    wanted.extend(view.working_dir.clone());
     if wanted.iter().any(|path| path == Path::new("/")) {
         return Err("nothing can be mounted at \"/\"".into());
     }

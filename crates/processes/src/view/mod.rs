@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 pub struct View {
     /// An empty directory of its own, in which things are put together.
     pub stage: PathBuf,
-    /// Is made if it is nowhere.
+    /// Absolute; is made if it is nowhere.
     pub working_dir: Option<PathBuf>,
     pub hostname: String,
     pub user: Identity,

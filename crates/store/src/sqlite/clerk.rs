@@ -1,7 +1,7 @@
 //! Who writes, and when: one sync for all who came meanwhile.
 //!
 //! A thread writes for whoever waits. Handing a commit over to it and the answer back wakes two sleeping processors, which on a virtual
-//! machine takes as long as the sync itself. So who comes alone writes by itself, as long as syncs are quick ([`Desk::alone`]).
+//! machine can take as long as the sync itself. So who comes alone writes by itself, as long as syncs are quick ([`Desk::alone`]).
 
 use std::{
     collections::VecDeque,
