@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import sqlite3
+import time
 
 import pytest
 import yaml
@@ -135,6 +136,7 @@ def test_a_backup_while_it_runs(tmp_path):
     maps = "/api/v1/namespaces/default/configmaps"
     try:
         center.api("POST", maps, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept"}})
+        time.sleep(0.5)  # as the page says: what was written just now may be missing
         with sqlite3.connect(center.data_dir / "store/store.db") as db:
             db.execute(statement.replace("backup.db", str(tmp_path / "backup.db")))
         db.close()

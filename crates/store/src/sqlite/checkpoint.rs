@@ -63,9 +63,14 @@ impl Checkpoints {
         self.copied.load(Ordering::Relaxed) || self.pages.load(Ordering::Relaxed) >= WORTH
     }
 
+    /// The rest is the writer's, which must have no transaction open.
+    pub(super) fn awaits_writer(&self) -> bool {
+        self.copied.load(Ordering::Relaxed)
+    }
+
     /// To be called by the writer between two groups.
     pub(super) fn tend(&self, writer: &Connection) {
-        if self.copied.swap(false, Ordering::AcqRel) {
+        if writer.is_autocommit() && self.copied.swap(false, Ordering::AcqRel) {
             copy(writer, "PASSIVE");
             self.pages.store(0, Ordering::Relaxed);
         } else if self.pages.load(Ordering::Relaxed) >= WORTH {

@@ -79,7 +79,7 @@ impl Desk {
             Err(TryLockError::Poisoned(held)) => held.into_inner(),
             Err(TryLockError::WouldBlock) => return Err(task),
         };
-        match held.as_mut().filter(|writer| writer.takes_at_most(QUICK)) {
+        match held.as_mut().filter(|writer| writer.takes_at_most(QUICK, &task)) {
             Some(writer) => Ok(writer.write_one(&task)),
             None => Err(task),
         }
@@ -88,6 +88,17 @@ impl Desk {
     /// To be called before a job is sent to the thread.
     pub(super) fn expect(&self) {
         self.sent.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// As a failure of the disk would.
+    #[cfg(test)]
+    pub(super) fn break_transaction(&self) {
+        self.writer().as_mut().unwrap().break_transaction();
+    }
+
+    #[cfg(test)]
+    pub(super) fn fail_commits(&self, fail: bool) {
+        self.writer().as_mut().unwrap().fail_commits(fail);
     }
 
     fn writer(&self) -> MutexGuard<'_, Option<Writer>> {
@@ -104,8 +115,7 @@ impl Clerk {
             let mut commits = Vec::new();
             let mut compacts = Vec::new();
             let mut scrubs = Vec::new();
-            let is_due = self.desk.writer().as_ref().is_some_and(Writer::trim_is_due);
-            let wait = if is_due { Duration::from_millis(2) } else { SAMPLE };
+            let wait = self.desk.writer().as_ref().map_or(SAMPLE, Writer::wait);
             let mut next = match self.waiting.pop_front() {
                 Some(job) => Ok(job),
                 None => self.receive(wait),

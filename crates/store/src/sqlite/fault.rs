@@ -1,7 +1,10 @@
 //! What an error of SQLite means to a caller.
 
+use std::io;
+
 use rusqlite::{ErrorCode, ffi};
 
+use super::journal::Failed;
 use crate::Error;
 
 /// When it happened decides whether something may already have been written.
@@ -33,6 +36,16 @@ pub(super) fn explain(error: &rusqlite::Error, during: During) -> Error {
         }
         _ if during == During::Commit => Error::Unknown(error.to_string()),
         _ => Error::Unavailable(error.to_string()),
+    }
+}
+
+impl Failed {
+    pub(super) fn explain(&self) -> Error {
+        match self {
+            Self::Write(error) if error.kind() == io::ErrorKind::StorageFull => Error::Full(error.to_string()),
+            Self::Write(error) => Error::Unavailable(error.to_string()),
+            Self::Sync(error) => Error::Unknown(error.to_string()),
+        }
     }
 }
 

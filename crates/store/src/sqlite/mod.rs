@@ -5,18 +5,21 @@
 //!   to each key's newest row. A row names the row that it replaces, so ranges in the past, watches and trimming all read
 //!   the log by its primary key, and no other index has to be kept.
 //! - One writes at a time: a thread, or who comes alone. It takes every commit that is waiting, compares and applies them one after
-//!   another in one SQLite transaction, and answers and publishes only after `COMMIT` (WAL, `synchronous=FULL`: one sync for the group).
+//!   another in one SQLite transaction, and answers and publishes only when that is durable: after `COMMIT` (WAL, `synchronous=FULL`), or,
+//!   while much is written, when the group is in the journal. Then the transaction stays open for more. One sync for the group either way.
+//! - What the journal has and the file has not is in memory, too: reading means the file and then that.
 //! - A watcher is a cursor: the last revision it has seen. What follows comes from a small ring of recent batches, or
 //!   from the log when the ring no longer reaches back far enough. There is no moment of switching, hence no gap, no
 //!   duplicate, and no queue that a slow watcher could fill.
 //! - The newest revision is written down before the row that carries it can be trimmed: revisions are never used twice.
 //!
-//! What it costs: two b-tree inserts and about 1.5 times the value's size of WAL per change; one sync per group of
+//! What it costs: two b-tree inserts per change; its size in the journal and somewhat more in the WAL; one sync per group of
 //! commits; memory for the page caches, the ring, and nothing per key.
 
 mod checkpoint;
 mod clerk;
 mod fault;
+mod journal;
 mod reader;
 mod recent;
 mod schema;
@@ -89,10 +92,12 @@ struct Shared {
 impl SqliteStore {
     /// Opens the store in `dir`, making both when they are not there. Blocks: reads and perhaps repairs files.
     pub fn open(dir: &Path, options: SqliteOptions) -> Result<Self, Error> {
-        let opened = schema::open(dir, &options)?;
+        let mut opened = schema::open(dir, &options)?;
+        let mut recent = Recent::new(opened.settled);
+        std::mem::take(&mut opened.unsettled).into_iter().for_each(|batch| recent.push(Arc::new(batch)));
         let shared = Arc::new(Shared {
             readers: Readers::new(opened.path.clone(), options.readers),
-            recent: Mutex::new(Recent::new(opened.newest)),
+            recent: Mutex::new(recent),
             newest: watch::Sender::new(opened.newest),
             oldest: AtomicU64::new(opened.oldest),
             closed: AtomicBool::new(false),
@@ -152,7 +157,9 @@ impl Store for SqliteStore {
 
     async fn range(&self, range: Range, limit: usize, at: Option<Revision>) -> Result<Page, Error> {
         self.shared.check_open()?;
-        let page = self.shared.readers.run(move |db| reader::range(db, &range, limit, at)).await?;
+        // Before the file is looked at, or something could be in neither.
+        let unsettled = self.shared.recent().unsettled();
+        let page = self.shared.readers.run(move |db| reader::range(db, &range, limit, at, &unsettled)).await?;
         self.shared.published(page.revision).await?;
         Ok(page)
     }

@@ -1,6 +1,7 @@
 //! Reading: a bounded pool of connections, and the queries that run on them.
 
 use std::{
+    collections::BTreeMap,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -67,9 +68,16 @@ fn connect(path: &std::path::Path) -> rusqlite::Result<Connection> {
     Ok(db)
 }
 
-/// The entries of `range` as of `at`.
-pub(super) fn range(db: &Connection, range: &Range, limit: usize, at: Option<Revision>) -> Result<Page, Error> {
-    let (oldest, newest) = schema::bounds(db).map_err(fault::reading)?;
+/// The entries of `range` as of `at`. `unsettled` is what the file may not have yet.
+pub(super) fn range(
+    db: &Connection,
+    range: &Range,
+    limit: usize,
+    at: Option<Revision>,
+    unsettled: &[Arc<Batch>],
+) -> Result<Page, Error> {
+    let (oldest, settled) = schema::bounds(db).map_err(fault::reading)?;
+    let newest = unsettled.last().map_or(settled, |batch| batch.revision.max(settled));
     let revision = at.unwrap_or(newest);
     if revision < oldest {
         return Err(Error::Compacted { asked: revision, oldest });
@@ -81,15 +89,38 @@ pub(super) fn range(db: &Connection, range: &Range, limit: usize, at: Option<Rev
     if range.is_empty() {
         return Ok(page);
     }
-    // One more than asked for tells whether there are more.
-    let fetch = i64::try_from(limit).ok().filter(|&limit| limit > 0).map_or(-1, |limit| limit.saturating_add(1));
-    let read = if revision == newest { read_live(db, range, fetch) } else { read_past(db, range, fetch, revision) };
+    let later = changed(range, unsettled, settled, revision);
+    // One more than asked for tells whether there are more; and each that has changed may be gone.
+    let fetch = i64::try_from(limit.saturating_add(later.len())).ok().filter(|_| limit > 0);
+    let fetch = fetch.map_or(-1, |fetch| fetch.saturating_add(1));
+    let read = if revision >= settled { read_live(db, range, fetch) } else { read_past(db, range, fetch, revision) };
     page.entries = read.map_err(fault::reading)?;
+    if !later.is_empty() {
+        page.entries.retain(|entry| !later.contains_key(entry.key.as_str()));
+        page.entries.extend(later.into_values().flatten().cloned());
+        page.entries.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+    }
     if limit > 0 && page.entries.len() > limit {
         page.entries.truncate(limit);
         page.more = true;
     }
     Ok(page)
+}
+
+/// What became of the keys that changed after `settled`, up to `at`; `None` if they were deleted.
+fn changed<'a>(
+    range: &Range,
+    unsettled: &'a [Arc<Batch>],
+    settled: Revision,
+    at: Revision,
+) -> BTreeMap<&'a str, Option<&'a Entry>> {
+    let batches = unsettled.iter().filter(|batch| batch.revision > settled && batch.revision <= at);
+    let events = batches.flat_map(|batch| &batch.events).filter(|event| range.contains(event.key()));
+    let state = events.map(|event| match event {
+        Event::Put(entry) => (entry.key.as_str(), Some(entry)),
+        Event::Delete { key, .. } => (key.as_str(), None),
+    });
+    state.collect()
 }
 
 fn read_live(db: &Connection, range: &Range, fetch: i64) -> rusqlite::Result<Vec<Entry>> {

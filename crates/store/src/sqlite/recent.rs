@@ -1,4 +1,4 @@
-//! The newest batches, kept in memory so that watchers which keep up need no disk.
+//! The newest batches, kept in memory: those that the file does not have yet, and so many more that watchers which keep up need no disk.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -12,32 +12,46 @@ const MAX_BYTES: usize = 2 << 20;
 pub(super) struct Recent {
     /// Every batch after this revision is here. Each revision has exactly one batch.
     floor: Revision,
+    /// The file has everything up to this revision; what follows has only the journal, and stays.
+    settled: Revision,
     batches: VecDeque<Arc<Batch>>,
     bytes: usize,
 }
 
 impl Recent {
-    pub(super) fn new(newest: Revision) -> Self {
-        Self { floor: newest, batches: VecDeque::new(), bytes: 0 }
+    pub(super) fn new(settled: Revision) -> Self {
+        Self { floor: settled, settled, batches: VecDeque::new(), bytes: 0 }
     }
 
     pub(super) fn push(&mut self, batch: Arc<Batch>) {
         self.bytes += size(&batch);
         self.batches.push_back(batch);
-        while self.batches.len() > MAX_BATCHES || self.bytes > MAX_BYTES {
-            let Some(oldest) = self.batches.pop_front() else { break };
+        self.evict(MAX_BATCHES, MAX_BYTES);
+    }
+
+    /// The file has everything up to this revision.
+    pub(super) fn settle(&mut self, revision: Revision) {
+        self.settled = revision;
+        self.evict(MAX_BATCHES, MAX_BYTES);
+    }
+
+    /// What only the journal has.
+    pub(super) fn unsettled(&self) -> Vec<Arc<Batch>> {
+        self.after(self.settled, usize::MAX).unwrap_or_default()
+    }
+
+    /// Lets go of all that the file has: watchers have seen it, or read it from disk.
+    pub(super) fn forget(&mut self) {
+        self.evict(0, 0);
+        self.batches.shrink_to_fit();
+    }
+
+    fn evict(&mut self, max_batches: usize, max_bytes: usize) {
+        while self.batches.len() > max_batches || self.bytes > max_bytes {
+            let Some(oldest) = self.batches.pop_front_if(|oldest| oldest.revision <= self.settled) else { break };
             self.bytes -= size(&oldest);
             self.floor = oldest.revision;
         }
-    }
-
-    /// Lets go of all: watchers have seen it, or read it from disk.
-    pub(super) fn forget(&mut self) {
-        if let Some(newest) = self.batches.back() {
-            self.floor = newest.revision;
-        }
-        self.batches = VecDeque::new();
-        self.bytes = 0;
     }
 
     /// At most `limit` batches behind `after`; `None` when some of them are no longer here.
@@ -64,6 +78,7 @@ mod tests {
         let mut recent = Recent::new(5);
         for revision in 6..=5 + 2 * MAX_BATCHES as u64 {
             recent.push(Arc::new(Batch { revision, events: vec![] }));
+            recent.settle(revision);
         }
         let floor = 5 + MAX_BATCHES as u64;
         assert!(recent.after(floor - 1, 10).is_none());
@@ -79,10 +94,29 @@ mod tests {
         recent.forget();
         assert!(recent.after(5, 1).unwrap().is_empty());
         recent.push(batch(6));
+        recent.settle(6);
         recent.forget();
         assert!(recent.after(5, 1).is_none());
         recent.push(batch(7));
         assert_eq!(recent.after(6, 1).unwrap()[0].revision, 7);
+    }
+
+    #[test]
+    fn keeps_what_the_file_does_not_have() {
+        let mut recent = Recent::new(5);
+        for revision in 6..=5 + 2 * MAX_BATCHES as u64 {
+            recent.push(Arc::new(Batch { revision, events: vec![] }));
+        }
+        recent.forget();
+        assert_eq!(recent.unsettled().len(), 2 * MAX_BATCHES);
+        assert_eq!(recent.after(5, 1).unwrap()[0].revision, 6);
+        recent.settle(10);
+        assert!(recent.after(9, 1).is_none());
+        assert_eq!(recent.unsettled()[0].revision, 11);
+        recent.settle(5 + 2 * MAX_BATCHES as u64);
+        assert!(recent.unsettled().is_empty());
+        recent.forget();
+        assert!(recent.batches.is_empty() && recent.bytes == 0);
     }
 
     #[test]
@@ -91,6 +125,7 @@ mod tests {
         for revision in 1..=10 {
             let key = "k".repeat(MAX_BYTES / 4);
             recent.push(Arc::new(Batch { revision, events: vec![Event::Delete { key, revision }] }));
+            recent.settle(revision);
         }
         assert!(recent.bytes <= MAX_BYTES);
         assert!(recent.after(7, 9).is_some());

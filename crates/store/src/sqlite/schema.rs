@@ -13,12 +13,14 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use super::{
     SqliteOptions,
     fault::{self, During, RESTORE},
+    journal::{self, Journal},
 };
-use crate::{Error, Revision};
+use crate::{Batch, Error, Revision};
 
 const FILE: &str = "store.db";
 const LOCK: &str = "store.lock";
-const VERSION: i64 = 1;
+/// 2: there may be a journal.
+const VERSION: i64 = 2;
 /// "SELV": tells our files from other SQLite files.
 const APPLICATION: i64 = 0x5345_4c56;
 const PAGE: u64 = 4096;
@@ -44,10 +46,15 @@ const TABLES: &str = "
 /// An opened store, before its threads run.
 pub(super) struct Opened {
     pub(super) db: Connection,
+    pub(super) dir: PathBuf,
     pub(super) path: PathBuf,
     /// Held as long as the store is open. The kernel lets go of it when the process ends, however it ends.
     pub(super) lock: File,
+    pub(super) journal: Option<Journal>,
+    /// What the journal has and the file has not.
+    pub(super) unsettled: Vec<Batch>,
     pub(super) newest: Revision,
+    pub(super) settled: Revision,
     pub(super) oldest: Revision,
     /// The log is trimmed up to this row.
     pub(super) trimmed: i64,
@@ -97,9 +104,27 @@ pub(super) fn open(dir: &Path, options: &SqliteOptions) -> Result<Opened, Error>
         let pages = i64::try_from(bytes / PAGE).unwrap_or(i64::MAX);
         db.pragma_update(None, "max_page_count", pages).map_err(|error| damaged(&path, &error))?;
     }
-    let (oldest, newest) = bounds(&db).map_err(|error| damaged(&path, &error))?;
+    let (oldest, settled) = bounds(&db).map_err(|error| damaged(&path, &error))?;
     let trimmed = meta(&db, "trimmed").map_err(|error| damaged(&path, &error))?;
-    Ok(Opened { db, path, lock, newest, oldest, trimmed })
+    let (journal, unsettled) = open_journal(dir, settled)?;
+    let newest = unsettled.last().map_or(settled, |batch| batch.revision);
+    Ok(Opened { db, dir: dir.to_owned(), path, lock, journal, unsettled, newest, settled, oldest, trimmed })
+}
+
+/// The journal, and what it has that follows the file's last revision.
+fn open_journal(dir: &Path, settled: Revision) -> Result<(Option<Journal>, Vec<Batch>), Error> {
+    let opened = Journal::open(dir).map_err(|error| {
+        Error::Unusable(format!("cannot read {}: {error}. {RESTORE}", dir.join(journal::FILE).display()))
+    })?;
+    let Some((journal, mut batches)) = opened else { return Ok((None, Vec::new())) };
+    batches.retain(|batch| batch.revision > settled);
+    if batches.iter().zip(settled + 1..).any(|(batch, next)| batch.revision != next) {
+        return Err(Error::Unusable(format!(
+            "{} does not belong to the {FILE} beside it, which ends at revision {settled}. {RESTORE}",
+            dir.join(journal::FILE).display()
+        )));
+    }
+    Ok((Some(journal), batches))
 }
 
 fn lock(dir: &Path) -> Result<File, Error> {
@@ -169,13 +194,14 @@ fn check_header(path: &Path) -> Result<(), Error> {
 
 /// Made under another name and moved into place when whole: a crash leaves a store or none.
 fn create(dir: &Path, path: &Path) -> Result<(), Error> {
-    let wal = dir.join(format!("{FILE}-wal"));
-    if wal.try_exists().unwrap_or(false) {
-        return Err(Error::Unusable(format!(
-            "{} is there, but {} which it belongs to is missing. {RESTORE}",
-            wal.display(),
-            path.display()
-        )));
+    for part in [dir.join(format!("{FILE}-wal")), dir.join(journal::FILE)] {
+        if part.try_exists().unwrap_or(false) {
+            return Err(Error::Unusable(format!(
+                "{} is there, but {} which it belongs to is missing. {RESTORE}",
+                part.display(),
+                path.display()
+            )));
+        }
     }
     let unfinished = dir.join(format!("{FILE}.new"));
     for leftover in [unfinished.clone(), dir.join(format!("{FILE}.new-journal"))] {
@@ -231,7 +257,12 @@ fn check_owner(db: &Connection, path: &Path) -> Result<(), Error> {
             path.display()
         )));
     }
-    db.pragma_update(None, "journal_mode", "WAL").map_err(|error| damaged(path, &error))
+    db.pragma_update(None, "journal_mode", "WAL").map_err(|error| damaged(path, &error))?;
+    if version < VERSION {
+        // An older selvedge would not look into the journal.
+        db.pragma_update(None, "user_version", VERSION).map_err(|error| damaged(path, &error))?;
+    }
+    Ok(())
 }
 
 /// Brings what a crash has left in the WAL into the file, and looks whether the file is whole.

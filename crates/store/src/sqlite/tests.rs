@@ -223,7 +223,7 @@ async fn foreign_and_newer_files_are_refused() {
     let path = dir.path().join("store.db");
     rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 9).unwrap();
     let message = unusable(dir.path());
-    assert!(message.contains("version 9") && message.contains("version 1"), "{message}");
+    assert!(message.contains("version 9") && message.contains("version 2"), "{message}");
 }
 
 #[tokio::test]
@@ -280,4 +280,181 @@ async fn the_write_ahead_log_stays_bounded() {
     // 100 MB were written.
     let wal = fs::metadata(dir.path().join("store.db-wal")).unwrap().len();
     assert!(wal < 48 << 20, "{wal}");
+}
+
+/// What a crash would leave at this moment.
+fn crashed(dir: &Path) -> tempfile::TempDir {
+    let image = tempfile::tempdir().unwrap();
+    for file in ["store.journal", "store.db-wal", "store.db"] {
+        // In this order: each has what the next may lack.
+        if dir.join(file).exists() {
+            fs::copy(dir.join(file), image.path().join(file)).unwrap();
+        }
+    }
+    image
+}
+
+fn in_file(dir: &Path) -> i64 {
+    let db = rusqlite::Connection::open(dir.join("store.db")).unwrap();
+    db.query_row("SELECT count(*) FROM live", [], |row| row.get(0)).unwrap()
+}
+
+async fn keys(store: &SqliteStore) -> Vec<String> {
+    store.range(Range::all(), 0, None).await.unwrap().entries.into_iter().map(|entry| entry.key).collect()
+}
+
+#[tokio::test]
+async fn many_writes_are_in_the_journal_first_and_in_the_file_after_a_lull() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    for n in 0..20 {
+        put(&store, &format!("k{n:02}"), 100).await.unwrap();
+    }
+    delete(&store, "k07").await;
+    assert!(in_file(dir.path()) < 5, "the file has all of it already");
+    let all = keys(&store).await;
+    assert_eq!(all.len(), 19);
+    // Pages and the past, too, are of the file and of what it does not have yet.
+    let page = store.range(Range::all(), 7, None).await.unwrap();
+    assert_eq!(page.entries.iter().map(|entry| &entry.key).collect::<Vec<_>>(), all.iter().take(7).collect::<Vec<_>>());
+    assert!(page.more && page.revision == 21);
+    assert_eq!(store.range(Range::all(), 0, Some(10)).await.unwrap().entries.len(), 10);
+    let rest = store.range(Range { start: "k15".into(), end: String::new() }, 5, None).await.unwrap();
+    assert_eq!((rest.entries.len(), rest.more), (5, false));
+    let image = crashed(dir.path());
+    assert_eq!(keys(&open(image.path()).unwrap()).await, all);
+    for _ in 0..100 {
+        if in_file(dir.path()) == 19 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(in_file(dir.path()), 19);
+    assert_eq!(keys(&store).await, all);
+    // Who writes now and then needs no journal.
+    tokio::time::sleep(writer::LULL * 2).await;
+    put(&store, "alone", 1).await.unwrap();
+    assert_eq!(in_file(dir.path()), 20);
+}
+
+/// At every moment of a long run: with the journal begun anew many times, and rows trimmed along the way.
+#[tokio::test]
+async fn a_crash_at_any_time_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let options =
+        SqliteOptions { keep_revisions: 100, keep_for: Duration::from_millis(10), ..SqliteOptions::default() };
+    let store = SqliteStore::open(dir.path(), options).unwrap();
+    let mut model = std::collections::BTreeMap::new();
+    let mut began_anew = false;
+    for n in 0..1200_usize {
+        let key = format!("k{:03}", n * 37 % 311);
+        if n % 7 == 3 {
+            delete(&store, &key).await;
+            model.remove(&key);
+        } else {
+            let bytes = n * 613 % 20_000;
+            model.insert(key.clone(), (put(&store, &key, bytes).await.unwrap(), bytes));
+        }
+        if n % 97 == 0 {
+            let image = crashed(dir.path());
+            let journal = fs::read(image.path().join("store.journal")).unwrap_or_default();
+            began_anew |= n > 300 && !journal.is_empty();
+            let again = open(image.path()).unwrap();
+            let page = again.range(Range::all(), 0, None).await.unwrap();
+            assert_eq!(page.revision, store.revision().await.unwrap(), "after {n}");
+            let found = page.entries.into_iter().map(|entry| (entry.key, (entry.modified, entry.value.len())));
+            assert_eq!(found.collect::<std::collections::BTreeMap<_, _>>(), model, "after {n}");
+            let next = put(&again, "next", 1).await.unwrap();
+            assert_eq!(next, page.revision + 1);
+        }
+    }
+    assert!(began_anew);
+    store.close().await;
+    let again = open(dir.path()).unwrap();
+    assert_eq!(keys(&again).await, model.into_keys().collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_broken_transaction_begins_again_with_what_the_journal_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    for n in 0..20 {
+        put(&store, &format!("k{n:02}"), 100).await.unwrap();
+    }
+    delete(&store, "k03").await;
+    let before = keys(&store).await;
+    store.desk.break_transaction();
+    assert_eq!(keys(&store).await, before);
+    // It sees what was there before.
+    let commit = Commit { compares: vec![crate::Compare { key: "k05".into(), modified: 6 }], ops: vec![] };
+    assert!(matches!(store.commit(commit).await.unwrap(), Outcome::Committed(21)));
+    assert_eq!(put(&store, "k03", 1).await.unwrap(), 22);
+    store.desk.break_transaction();
+    let image = crashed(dir.path());
+    assert_eq!(keys(&open(image.path()).unwrap()).await.len(), 20);
+    store.close().await;
+    assert_eq!(in_file(dir.path()), 20);
+    assert_eq!(open(dir.path()).unwrap().get("k03").await.unwrap().unwrap().created, 22);
+}
+
+/// Then the file may have it or not; what is written afterwards must not depend on that.
+#[tokio::test]
+async fn when_the_file_cannot_be_written_nothing_is_lost_and_reads_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    for n in 0..20 {
+        put(&store, &format!("k{n:02}"), 100).await.unwrap();
+    }
+    let before = keys(&store).await;
+    store.desk.fail_commits(true);
+    tokio::time::sleep(writer::LULL * 3).await;
+    assert_eq!(keys(&store).await, before);
+    for _ in 0..2 {
+        let refused = put(&store, "refused", 1).await;
+        assert!(matches!(refused, Err(Error::Unknown(_))), "{refused:?}");
+        assert_eq!(keys(&store).await, before);
+    }
+    assert!(store.compact(10).await.is_err());
+    let image = crashed(dir.path());
+    assert_eq!(keys(&open(image.path()).unwrap()).await, before);
+    store.desk.fail_commits(false);
+    assert_eq!(put(&store, "k20", 1).await.unwrap(), 21);
+    assert_eq!(in_file(dir.path()), 21);
+    put(&store, "k21", 1).await.unwrap();
+    assert_eq!(keys(&store).await.len(), 22);
+    assert_eq!(in_file(dir.path()), 21, "the journal is used again");
+}
+
+#[tokio::test]
+async fn a_journal_of_another_store_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    for n in 0..20 {
+        put(&store, &format!("k{n:02}"), 100).await.unwrap();
+    }
+    let image = crashed(dir.path());
+    drop(store);
+    let other = tempfile::tempdir().unwrap();
+    drop(open(other.path()).unwrap());
+    fs::copy(image.path().join("store.journal"), other.path().join("store.journal")).unwrap();
+    let message = unusable(other.path());
+    assert!(message.contains("store.journal") && message.contains("does not belong"), "{message}");
+    fs::remove_file(other.path().join("store.db")).unwrap();
+    let message = unusable(other.path());
+    assert!(message.contains("store.journal") && message.contains("missing"), "{message}");
+}
+
+#[tokio::test]
+async fn scrubbing_leaves_nothing_in_the_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    for n in 0..20 {
+        let op = Op::Put { key: format!("k{n}"), value: "a secret".into() };
+        store.commit(Commit { compares: vec![], ops: vec![op] }).await.unwrap();
+    }
+    let has = || fs::read(dir.path().join("store.journal")).unwrap().windows(8).any(|bytes| bytes == b"a secret");
+    assert!(has());
+    store.scrub().await.unwrap();
+    assert!(!has());
+    assert_eq!(keys(&store).await.len(), 20);
 }
