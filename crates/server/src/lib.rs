@@ -4,6 +4,7 @@ mod admission;
 mod assemble;
 pub mod audit;
 mod authorize;
+mod bell;
 pub mod body;
 pub mod cache;
 mod call;

@@ -13,7 +13,7 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::streams::Streams;
+use crate::{bell::Bell, streams::Streams};
 
 /// So much gathers before it is sent in any case.
 const ROOM: usize = 64 << 10;
@@ -44,32 +44,42 @@ impl<S: AsyncWrite + Unpin> Driver<S> {
     where
         C: Future<Output = std::result::Result<(), E>>,
     {
-        poll_fn(|cx| {
-            loop {
-                if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
-                    // A connection has shut its stream down before it ends, unless it gave it away for something else to be spoken
-                    // on it. Whoever has it then has no driver, and sends what may be left together with its own.
-                    let mut shared = lock(&self.0);
-                    let _ = shared.send(cx);
-                    shared.driven = false;
-                    streams.leave();
-                    return Poll::Ready(ended);
-                }
-                // An answer that has ended has frames for the connection to write.
-                if streams.turn(cx).is_pending() {
-                    break;
-                }
+        let bell = Bell::default();
+        poll_fn(|cx| bell.turn(cx, |cx| self.turn(cx, connection.as_mut(), streams))).await
+    }
+
+    fn turn<C, E>(
+        &self,
+        cx: &mut Context<'_>,
+        mut connection: Pin<&mut C>,
+        streams: &Streams,
+    ) -> Poll<std::result::Result<(), E>>
+    where
+        C: Future<Output = std::result::Result<(), E>>,
+    {
+        loop {
+            if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+                // A connection has shut its stream down before it ends, unless it gave it away for something else to be spoken
+                // on it. Whoever has it then has no driver, and sends what may be left together with its own.
+                let mut shared = lock(&self.0);
+                let _ = shared.send(cx);
+                shared.driven = false;
+                streams.leave();
+                return Poll::Ready(ended);
             }
-            match ready!(lock(&self.0).send(cx)) {
-                Ok(()) => Poll::Pending,
-                // The other end is gone, and nobody is left to tell.
-                Err(_) => {
-                    streams.leave();
-                    Poll::Ready(Ok(()))
-                }
+            // An answer that has ended has frames for the connection to write.
+            if streams.turn(cx).is_pending() {
+                break;
             }
-        })
-        .await
+        }
+        match ready!(lock(&self.0).send(cx)) {
+            Ok(()) => Poll::Pending,
+            // The other end is gone, and nobody is left to tell.
+            Err(_) => {
+                streams.leave();
+                Poll::Ready(Ok(()))
+            }
+        }
     }
 }
 
