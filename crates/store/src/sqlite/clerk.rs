@@ -90,18 +90,7 @@ impl Desk {
         self.sent.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// As a failure of the disk would.
-    #[cfg(test)]
-    pub(super) fn break_transaction(&self) {
-        self.writer().as_mut().unwrap().break_transaction();
-    }
-
-    #[cfg(test)]
-    pub(super) fn fail_commits(&self, fail: bool) {
-        self.writer().as_mut().unwrap().fail_commits(fail);
-    }
-
-    fn writer(&self) -> MutexGuard<'_, Option<Writer>> {
+    pub(super) fn writer(&self) -> MutexGuard<'_, Option<Writer>> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

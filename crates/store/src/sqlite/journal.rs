@@ -23,6 +23,7 @@ use crate::{Batch, Entry, Event, Revision};
 pub(super) const FILE: &str = "store.journal";
 /// Room for a few hundred usual objects: enough that committing the transaction behind them is a small part of the work.
 const SIZE: usize = 1 << 20;
+const PIECE: usize = 4096;
 const MAGIC: &[u8; 8] = b"SELVJNL1";
 const HEADER: usize = MAGIC.len() + LINK;
 const LINK: usize = 16;
@@ -124,7 +125,10 @@ impl Journal {
 
     /// Nothing that was in it can be read any more.
     pub(super) fn wipe(&self) -> io::Result<()> {
-        self.file.write_all_at(&vec![0; SIZE], 0)?;
+        // The kernel keeps a file in pieces as long as what was first written, or read, and goes through a whole one for every record.
+        for at in (0..SIZE).step_by(PIECE) {
+            self.file.write_all_at(&[0; PIECE], at as u64)?;
+        }
         self.file.sync_data()
     }
 

@@ -51,6 +51,7 @@ pub(super) struct Opened {
     /// Held as long as the store is open. The kernel lets go of it when the process ends, however it ends.
     pub(super) lock: File,
     pub(super) journal: Option<Journal>,
+    pub(super) may_journal: bool,
     /// What the journal has and the file has not.
     pub(super) unsettled: Vec<Batch>,
     pub(super) newest: Revision,
@@ -107,8 +108,21 @@ pub(super) fn open(dir: &Path, options: &SqliteOptions) -> Result<Opened, Error>
     let (oldest, settled) = bounds(&db).map_err(|error| damaged(&path, &error))?;
     let trimmed = meta(&db, "trimmed").map_err(|error| damaged(&path, &error))?;
     let (journal, unsettled) = open_journal(dir, settled)?;
+    let may_journal = upgrade(&db);
     let newest = unsettled.last().map_or(settled, |batch| batch.revision);
-    Ok(Opened { db, dir: dir.to_owned(), path, lock, journal, unsettled, newest, settled, oldest, trimmed })
+    Ok(Opened {
+        db,
+        dir: dir.to_owned(),
+        path,
+        lock,
+        journal,
+        may_journal,
+        unsettled,
+        newest,
+        settled,
+        oldest,
+        trimmed,
+    })
 }
 
 /// The journal, and what it has that follows the file's last revision.
@@ -257,12 +271,13 @@ fn check_owner(db: &Connection, path: &Path) -> Result<(), Error> {
             path.display()
         )));
     }
-    db.pragma_update(None, "journal_mode", "WAL").map_err(|error| damaged(path, &error))?;
-    if version < VERSION {
-        // An older selvedge would not look into the journal.
-        db.pragma_update(None, "user_version", VERSION).map_err(|error| damaged(path, &error))?;
-    }
-    Ok(())
+    db.pragma_update(None, "journal_mode", "WAL").map_err(|error| damaged(path, &error))
+}
+
+/// From now on an older selvedge, which would not look into the journal, leaves the store alone. Not possible on a full disk.
+fn upgrade(db: &Connection) -> bool {
+    let version = db.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
+    version.is_ok_and(|version| version == VERSION) || db.pragma_update(None, "user_version", VERSION).is_ok()
 }
 
 /// Brings what a crash has left in the WAL into the file, and looks whether the file is whole.

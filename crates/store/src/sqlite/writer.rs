@@ -6,6 +6,7 @@
 use std::{
     collections::VecDeque,
     fs::File,
+    io,
     path::PathBuf,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
@@ -41,6 +42,7 @@ pub(super) struct Writer {
     db: Connection,
     /// Made when it is first needed. What follows the file's last revision in it is in `shared.recent`, too.
     journal: Option<Journal>,
+    may_journal: bool,
     dir: PathBuf,
     /// When was written last, and how long it took.
     last: (Instant, Duration),
@@ -89,12 +91,13 @@ impl Task {
 
 impl Writer {
     pub(super) fn new(opened: Opened, options: SqliteOptions, shared: Arc<Shared>) -> Result<Self, Error> {
-        let Opened { mut db, dir, path, lock, journal, newest, settled, oldest, trimmed, .. } = opened;
+        let Opened { mut db, dir, path, lock, journal, may_journal, newest, settled, oldest, trimmed, .. } = opened;
         let checkpoints = Checkpoints::start(&path, &mut db).map_err(|error| fault::explain(&error, During::Write))?;
         let now = Instant::now();
         let mut writer = Self {
             db,
             journal,
+            may_journal,
             dir,
             last: (now.checked_sub(LULL).unwrap_or(now), Duration::ZERO),
             shared,
@@ -112,6 +115,10 @@ impl Writer {
             _lock: lock,
         };
         writer.settle_or_warn();
+        if writer.settled == writer.newest {
+            // One that was read is slower to write than a new one (`Journal::wipe`).
+            writer.journal = None;
+        }
         Ok(writer)
     }
 
@@ -252,7 +259,7 @@ impl Writer {
 
     /// The journal has made the group durable. `false`: it has no room.
     fn append(&mut self, batches: &[Arc<Batch>]) -> Result<bool, Error> {
-        if self.journal.is_none() {
+        if self.journal.is_none() && self.may_journal {
             match Journal::make(&self.dir) {
                 Ok(journal) => self.journal = Some(journal),
                 Err(error) => {
@@ -399,10 +406,16 @@ impl Writer {
         }
         self.settle()?;
         self.db.execute_batch("VACUUM").map_err(|error| fault::explain(&error, During::Write))?;
-        if let Some(journal) = &self.journal {
-            journal.wipe().map_err(|error| Error::Unavailable(format!("the journal could not be wiped: {error}")))?;
-        }
+        self.wipe_journal().map_err(|error| Error::Unavailable(format!("the journal could not be wiped: {error}")))?;
         self.checkpoints.empty(&self.db)
+    }
+
+    fn wipe_journal(&self) -> io::Result<()> {
+        if let Some(journal) = &self.journal {
+            return journal.wipe();
+        }
+        // One that an earlier run has left.
+        Journal::open(&self.dir)?.map_or(Ok(()), |(journal, _)| journal.wipe())
     }
 
     /// Takes away what the next rows up to the oldest kept revision have replaced, and deletions, which have been told.
