@@ -1,7 +1,7 @@
 //! What is durable before the file has it: one short write and one sync for a group of commits.
 //!
 //! While much is written, SQLite's transaction stays open and the journal makes each group durable. When the journal is full, or there
-//! is a lull, the transaction is committed and the journal begins anew in the same place: so thousands of rows share the pages that
+//! is a lull, the transaction is committed and the journal begins anew in the same place: so hundreds of rows share the pages that
 //! they dirty, and no block has to be allocated. After a crash, what is in the journal and not in the file is applied again.
 //!
 //! Every record's digest covers the one before it, and the first covers a random salt: what is left from earlier rounds, and what

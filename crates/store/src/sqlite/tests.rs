@@ -300,6 +300,15 @@ fn in_file(dir: &Path) -> i64 {
     db.query_row("SELECT count(*) FROM live", [], |row| row.get(0)).unwrap()
 }
 
+/// A store in which `k00` to `k19` were just written.
+async fn twenty(dir: &Path) -> SqliteStore {
+    let store = open(dir).unwrap();
+    for n in 0..20 {
+        put(&store, &format!("k{n:02}"), 100).await.unwrap();
+    }
+    store
+}
+
 /// Writes until something is in the journal alone, however slow the machine is. Says what was written last.
 async fn hurry(store: &SqliteStore) -> Revision {
     loop {
@@ -317,10 +326,7 @@ async fn keys(store: &SqliteStore) -> Vec<String> {
 #[tokio::test]
 async fn many_writes_are_in_the_journal_first_and_in_the_file_after_a_lull() {
     let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path()).unwrap();
-    for n in 0..20 {
-        put(&store, &format!("k{n:02}"), 100).await.unwrap();
-    }
+    let store = twenty(dir.path()).await;
     let last = delete(&store, "k07").await;
     let all = keys(&store).await;
     assert_eq!(all.len(), 19);
@@ -388,10 +394,7 @@ async fn a_crash_at_any_time_loses_nothing() {
 #[tokio::test]
 async fn a_broken_transaction_begins_again_with_what_the_journal_has() {
     let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path()).unwrap();
-    for n in 0..20 {
-        put(&store, &format!("k{n:02}"), 100).await.unwrap();
-    }
+    let store = twenty(dir.path()).await;
     delete(&store, "k03").await;
     let newest = hurry(&store).await;
     let before = keys(&store).await;
@@ -415,10 +418,7 @@ async fn a_broken_transaction_begins_again_with_what_the_journal_has() {
 #[tokio::test]
 async fn when_the_file_cannot_be_written_nothing_is_lost_and_reads_go_on() {
     let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path()).unwrap();
-    for n in 0..20 {
-        put(&store, &format!("k{n:02}"), 100).await.unwrap();
-    }
+    let store = twenty(dir.path()).await;
     let newest = hurry(&store).await;
     let before = keys(&store).await;
     store.desk.writer().as_mut().unwrap().fail_commits(true);
@@ -443,10 +443,7 @@ async fn when_the_file_cannot_be_written_nothing_is_lost_and_reads_go_on() {
 #[tokio::test]
 async fn a_journal_of_another_store_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path()).unwrap();
-    for n in 0..20 {
-        put(&store, &format!("k{n:02}"), 100).await.unwrap();
-    }
+    let store = twenty(dir.path()).await;
     hurry(&store).await;
     let image = crashed(&store, dir.path());
     drop(store);

@@ -249,9 +249,9 @@ impl Writer {
                 let live = look_up(&self.db, event.key())?;
                 let row = schema::first_row(batch.revision) + index;
                 match event {
-                    Event::Put(entry) => write_put(&self.db, row, &entry.key, &entry.value, live)?,
+                    Event::Put(entry) => write_put(&self.db, row, &entry.key, &entry.value, live).map(|_| ())?,
                     Event::Delete { key, .. } => write_delete(&self.db, row, key, live)?,
-                };
+                }
             }
         }
         Ok(())
@@ -285,6 +285,7 @@ impl Writer {
 
     /// The file has everything now.
     fn settled(&mut self) {
+        self.is_stuck = false;
         self.settled = self.newest;
         self.trimmed_settled = self.trimmed;
         self.shared.recent().settle(self.newest);
@@ -305,9 +306,8 @@ impl Writer {
     }
 
     fn settle_or_warn(&mut self) {
-        let settled = self.settle();
-        self.is_stuck = settled.is_err();
-        if let Err(error) = settled {
+        if let Err(error) = self.settle() {
+            self.is_stuck = true;
             tracing::warn!(%error, "the store's file could not be brought up to date; what was written is in the journal. Trying again later");
         }
     }
@@ -375,9 +375,8 @@ impl Writer {
     }
 
     fn trim_alone(&mut self) {
-        let trimmed = self.trim_some();
-        self.is_stuck = trimmed.is_err();
-        if let Err(error) = trimmed {
+        if let Err(error) = self.trim_some() {
+            self.is_stuck = true;
             tracing::warn!(%error, "old history could not be trimmed; trying again later");
         }
     }
@@ -541,11 +540,10 @@ fn write_put(db: &Connection, row: i64, key: &str, value: &[u8], live: Option<Li
     Ok(created)
 }
 
-fn write_delete(db: &Connection, row: i64, key: &str, live: Option<Live>) -> rusqlite::Result<Revision> {
-    let created = live.map_or(0, |live| live.created);
-    log(db, row, live, created, key, None)?;
+fn write_delete(db: &Connection, row: i64, key: &str, live: Option<Live>) -> rusqlite::Result<()> {
+    log(db, row, live, live.map_or(0, |live| live.created), key, None)?;
     db.prepare_cached("DELETE FROM live WHERE key = ?1")?.execute([key])?;
-    Ok(created)
+    Ok(())
 }
 
 fn log(
