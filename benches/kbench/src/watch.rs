@@ -74,10 +74,12 @@ pub(crate) async fn watch(
 
     let filler = filler(c.size);
     let next = Arc::new(AtomicU64::new(0));
+    // Before the clock runs: shaking hands is no part of delivering events.
+    let clients = connect_all(target, writers.max(1), false).await?;
     let meter = ProcMeter::start(&c.pid);
     let begun = Instant::now();
     let mut writing = JoinSet::new();
-    for mut client in connect_all(target, writers.max(1), false).await? {
+    for mut client in clients {
         let (next, run, filler, path, total) =
             (next.clone(), run.clone(), filler.clone(), path.clone(), c.count as u64);
         writing.spawn(async move {

@@ -1,4 +1,4 @@
-//! Response bodies: one piece, or a stream that is made as fast as the client reads.
+//! Bodies: of requests, as they arrive, and of responses, one piece or a stream that is made as fast as the client reads.
 
 use std::{
     convert::Infallible,
@@ -9,13 +9,20 @@ use std::{
 use bytes::Bytes;
 use futures::Stream;
 use http_body::{Frame, SizeHint};
-use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
+use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use hyper::body::Incoming;
 
 use crate::limits::Seat;
 
 pub type BoxStream = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
 
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A request's body: as it comes from a connection, or whole as somebody in this process has made it.
+pub enum Arriving {
+    Stream(Incoming),
+    Whole(Full<Bytes>),
+}
 
 pub enum Body {
     Full(Option<Bytes>),
@@ -102,6 +109,32 @@ impl Stream for Seated {
             Poll::Pending => {}
         }
         next
+    }
+}
+
+impl http_body::Body for Arriving {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match self.get_mut() {
+            Self::Stream(body) => Pin::new(body).poll_frame(cx),
+            Self::Whole(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Stream(body) => body.is_end_stream(),
+            Self::Whole(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Stream(body) => body.size_hint(),
+            Self::Whole(body) => body.size_hint(),
+        }
     }
 }
 

@@ -4,13 +4,15 @@ use std::sync::{Arc, Mutex};
 
 use api::status::{Result, Status};
 use bytes::Bytes;
-use futures::FutureExt;
+use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderMap, Method, Request, Response, header::ACCEPT, request::Parts};
+use http_body::Body as _;
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 
 use crate::{
     Server, audit, authorize,
-    body::Body,
+    body::{Arriving, Body},
     call::Call,
     exports,
     identity::{Attributes, Authorizer, Peer, User},
@@ -19,7 +21,7 @@ use crate::{
     mount::{AnyBody, Mounted},
     negotiate::{self, Accept, Format, Offer},
     nonresource::{self, Here},
-    onward,
+    onward::{self, Upgraded},
     reply::Reply,
     request::{self, Door, Path, Query, Route, Target, Verb},
     respond, subresources, verbs,
@@ -44,29 +46,39 @@ enum Sender<'a> {
 }
 
 impl Server {
-    /// Answers one request. Every failure becomes a Status.
-    pub async fn handle<B>(self: Arc<Self>, request: Request<B>, peer: Arc<Peer>) -> Response<Body>
-    where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        self.handle_from(request, Sender::Peer(&peer)).await
+    /// Answers one request. Every failure becomes a Status. What an upgraded connection needs is kept for as long as that lasts.
+    ///
+    /// On the heap, as it is large and a stream that goes on for days would keep its place; and boxed here, as whoever waits for a
+    /// future that is not would have all that answers requests compiled once more for themselves.
+    pub(crate) fn handle(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        peer: Arc<Peer>,
+        keep: Arc<dyn Send + Sync>,
+    ) -> BoxFuture<'static, Response<Body>> {
+        Box::pin(async move {
+            let response = self.handle_from(request.map(Arriving::Stream), Sender::Peer(&peer)).await;
+            if let Some(upgraded) = response.extensions().get::<Upgraded>() {
+                upgraded.keep(Box::new(keep));
+            }
+            response
+        })
     }
 
     /// A request made within the process in somebody's name. All that holds for requests from outside holds for it: roles,
     /// admission, limits, the audit log.
-    pub async fn request_as(self: Arc<Self>, user: User, mut request: Request<Full<Bytes>>) -> Response<Body> {
+    pub fn request_as(
+        self: Arc<Self>,
+        user: User,
+        mut request: Request<Full<Bytes>>,
+    ) -> BoxFuture<'static, Response<Body>> {
         if let Some(audit) = &self.audit {
             audit.begin(&mut request, std::net::Ipv4Addr::UNSPECIFIED.into());
         }
-        self.handle_from(request, Sender::Known(user)).await
+        Box::pin(self.handle_from(request.map(Arriving::Whole), Sender::Known(user)))
     }
 
-    async fn handle_from<B>(self: Arc<Self>, request: Request<B>, sender: Sender<'_>) -> Response<Body>
-    where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    async fn handle_from(self: Arc<Self>, request: Request<Arriving>, sender: Sender<'_>) -> Response<Body> {
         let started = std::time::Instant::now();
         let format = error_format(&request);
         let method = request.method().clone();
@@ -98,11 +110,7 @@ impl Server {
         response
     }
 
-    async fn answer<B>(self: Arc<Self>, mut request: Request<B>, sender: Sender<'_>) -> Result<Response<Body>>
-    where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    async fn answer(self: Arc<Self>, mut request: Request<Arriving>, sender: Sender<'_>) -> Result<Response<Body>> {
         if let Some(meant) = meant(request.uri()) {
             *request.uri_mut() = meant;
         }
@@ -169,12 +177,12 @@ impl Server {
     }
 
     /// May the user behind this request see this path? If so, a seat to be served on.
-    async fn admit_path<B>(
+    async fn admit_path(
         &self,
         sender: User,
         cluster: &str,
         path: &str,
-        request: &Request<B>,
+        request: &Request<Arriving>,
     ) -> Result<Option<Seat>> {
         let attributes = authorize::of_path(request.method(), path);
         let user = self.act_as(sender, request.headers(), cluster, &attributes)?;
@@ -190,18 +198,14 @@ impl Server {
         }
     }
 
-    async fn resource<B>(
+    async fn resource(
         self: Arc<Self>,
         cluster: String,
         target: Target,
         query: Query,
         sender: User,
-        request: Request<B>,
-    ) -> Result<Response<Body>>
-    where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+        request: Request<Arriving>,
+    ) -> Result<Response<Body>> {
         let (parts, body) = request.into_parts();
         if parts.method == Method::HEAD && target.subresource != "proxy" {
             return Err(Status::method_not_allowed());
@@ -256,19 +260,15 @@ impl Server {
     }
 
     /// The same through the door that the provider of an export has.
-    async fn through<B>(
+    async fn through(
         self: Arc<Self>,
         door: Door,
         cluster: String,
         route: Route,
         query: Query,
         sender: User,
-        request: Request<B>,
-    ) -> Result<Response<Body>>
-    where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+        request: Request<Arriving>,
+    ) -> Result<Response<Body>> {
         let (parts, body) = request.into_parts();
         let target = match route {
             Route::Resource(target) => target,
@@ -288,11 +288,7 @@ impl Server {
     }
 
     /// Does what was asked by somebody who may ask for it.
-    async fn perform<B>(self: Arc<Self>, asked: Asked, parts: Parts, body: B) -> Result<Response<Body>>
-    where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    async fn perform(self: Arc<Self>, asked: Asked, parts: Parts, body: Arriving) -> Result<Response<Body>> {
         let seat = self.take_seat(&asked).await?;
         let verb = asked.verb;
         let offer = match (asked.kind.custom.is_some(), verb) {
@@ -348,11 +344,7 @@ impl Server {
     }
 
     /// Bodies are read whole, within limits of size and time.
-    async fn read_body<B>(&self, body: B, verb: Verb) -> Result<Bytes>
-    where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    async fn read_body(&self, body: Arriving, verb: Verb) -> Result<Bytes> {
         if matches!(verb, Verb::Get | Verb::List | Verb::Watch) {
             return Ok(Bytes::new());
         }
@@ -444,11 +436,7 @@ fn leave_traces(trail: &audit::Trail, call: &Call, answer: &Result<Reply>) {
 }
 
 /// A connection can be used again only behind what was sent on it: a small body that nobody wants is still read.
-async fn pass_over<B>(body: B)
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+async fn pass_over(body: Arriving) {
     if body.size_hint().upper().is_some_and(|size| size <= PASSED_OVER) {
         let _ = tokio::time::timeout(PATIENCE, Limited::new(body, PASSED_OVER as usize).collect()).await;
     }
@@ -514,7 +502,7 @@ fn deprecations(kind: &Kind) -> Vec<String> {
 }
 
 /// Failures before a call exists come in a format that the client surely takes.
-fn error_format<B>(request: &Request<B>) -> Format {
+fn error_format(request: &Request<Arriving>) -> Format {
     error_format_of(request.headers().get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default())
 }
 
@@ -523,7 +511,7 @@ fn error_format_of(header: &str) -> Format {
 }
 
 /// For the metrics: the verb without looking the resource up.
-fn verb_label<B>(request: &Request<B>) -> &'static str {
+fn verb_label(request: &Request<Arriving>) -> &'static str {
     match request.method().as_str() {
         "GET" if request.uri().query().is_some_and(|q| q.contains("watch=")) => "watch",
         "GET" => "get",

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use futures::{FutureExt, future::BoxFuture};
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
@@ -21,7 +22,7 @@ use crate::{
     cache::Cache,
     controllers::{self, Controllers},
     identity::{Identity, Peer, shared},
-    onward::{Kubelets, Lingering, Upgraded},
+    onward::{Kubelets, Lingering},
     streams::Streams,
     wire,
 };
@@ -44,7 +45,12 @@ pub struct Running {
 }
 
 /// Loads the store, makes or reads the identity, and listens. Answers when requests are being served.
-pub async fn start(options: Options) -> Result<Running, Error> {
+pub fn start(options: Options) -> BoxFuture<'static, Result<Running, Error>> {
+    // Boxed for the same reason as what answers requests ([`Server::handle`]).
+    Box::pin(begin(options))
+}
+
+async fn begin(options: Options) -> Result<Running, Error> {
     let listener =
         TcpListener::bind(options.listen).await.map_err(|error| Error::Listen { address: options.listen, error })?;
     let address = listener.local_addr().map_err(|error| Error::Listen { address: options.listen, error })?;
@@ -190,14 +196,7 @@ async fn serve(
             if let Some(audit) = &server.audit {
                 audit.begin(&mut request, from);
             }
-            // On the heap, as it is large and a stream that goes on for days would keep its place.
-            Box::pin(async move {
-                let response = server.handle(request, peer).await;
-                if let Some(upgraded) = response.extensions().get::<Upgraded>() {
-                    upgraded.keep(Box::new(place));
-                }
-                Ok::<_, std::convert::Infallible>(response)
-            })
+            server.handle(request, peer, place).map(Ok::<_, std::convert::Infallible>)
         })
     };
     let streams = Streams::default();
@@ -237,18 +236,13 @@ impl Server {
         let (peer, mut shutdown) = (Arc::new(Peer::vouching()), self.shutdown.clone());
         // What a stream was upgraded to lives on without HTTP: it is the same stream all the same.
         let (alive, mut over) = tokio::sync::mpsc::channel::<std::convert::Infallible>(1);
+        let alive = Arc::new(alive);
         let service = service_fn(move |mut request| {
             let (server, peer, alive) = (self.clone(), peer.clone(), alive.clone());
             if let Some(audit) = &server.audit {
                 audit.begin(&mut request, std::net::Ipv4Addr::UNSPECIFIED.into());
             }
-            async move {
-                let response = server.handle(request, peer).await;
-                if let Some(upgraded) = response.extensions().get::<Upgraded>() {
-                    upgraded.keep(Box::new(alive));
-                }
-                Ok::<_, std::convert::Infallible>(response)
-            }
+            server.handle(request, peer, alive).map(Ok::<_, std::convert::Infallible>)
         });
         let mut http = http1::Builder::new();
         // A header for each group that somebody is in.
