@@ -27,6 +27,13 @@ pub fn raw_at<'a>(json: &'a [u8], path: &[&str]) -> Option<&'a [u8]> {
     at.value()
 }
 
+/// The same for what most objects do not have: where its name is not to be found at all, nothing has to be read. It has nothing in it
+/// that JSON escapes.
+pub fn rare_at<'a>(json: &'a [u8], path: &[&str]) -> Option<&'a [u8]> {
+    memchr::memmem::find(json, path.last()?.as_bytes())?;
+    raw_at(json, path)
+}
+
 /// The string at a path; `None` if there is none, or something that is no string.
 pub fn string_at<'a>(json: &'a [u8], path: &[&str]) -> Option<Cow<'a, str>> {
     let raw = raw_at(json, path)?;
@@ -261,6 +268,9 @@ pub(crate) mod tests {
             let raw = raw_at(text.as_bytes(), &names);
             let parsed: Option<Value> = raw.map(|raw| serde_json::from_slice(raw).unwrap());
             prop_assert_eq!(parsed.as_ref(), expected);
+            if path.last().is_some_and(|name| !name.contains(['"', '\\'])) {
+                prop_assert_eq!(rare_at(text.as_bytes(), &names), raw);
+            }
             let string = string_at(text.as_bytes(), &names);
             prop_assert_eq!(string.as_deref(), expected.and_then(Value::as_str));
         }

@@ -54,7 +54,7 @@ pub fn namespace(call: &Call, value: &Value) -> Result<Option<Compare>> {
     let Some(found) = call.server.cache.get("core/namespaces", &key) else {
         return Err(Status::not_found("", "namespaces", namespace));
     };
-    if scan::raw_at(&found.json, &["metadata", "deletionTimestamp"]).is_none() {
+    if scan::rare_at(&found.json, &["metadata", "deletionTimestamp"]).is_none() {
         return Ok(Some(Compare { key: format!("core/namespaces/{key}"), modified: found.revision }));
     }
     let name = value["metadata"]["name"].as_str().unwrap_or_default();

@@ -34,11 +34,12 @@ pub struct Garbage {
 impl Garbage {
     /// Notes who owns whom, and queues what may have become garbage.
     pub fn observe(&self, collection: &str, change: &Arc<Change>) {
-        let place = format!("{collection}/{}", change.object.key);
         let owners = owner_uids(&change.object);
         let before = change.previous.as_deref().map(owner_uids).unwrap_or_default();
         let gone = change.kind == ChangeKind::Deleted;
+        let place = || format!("{collection}/{}", change.object.key);
         if !owners.is_empty() || !before.is_empty() {
+            let place = place();
             let mut dependents = self.dependents.lock().unwrap_or_else(PoisonError::into_inner);
             for uid in before.iter().filter(|uid| gone || !owners.contains(uid)) {
                 if let Some(places) = dependents.get_mut(uid) {
@@ -64,7 +65,7 @@ impl Garbage {
                 self.queue.push(&owner);
             }
         } else if !owners.is_empty() || waits(&change.object) {
-            self.queue.push(&place);
+            self.queue.push(&place());
         }
     }
 
@@ -79,7 +80,7 @@ fn owner_uids(object: &Object) -> Vec<Box<str>> {
 }
 
 fn owners(object: &Object) -> Vec<Value> {
-    match scan::raw_at(&object.json, &["metadata", "ownerReferences"]) {
+    match scan::rare_at(&object.json, &["metadata", "ownerReferences"]) {
         Some(raw) => serde_json::from_slice(raw).unwrap_or_default(),
         None => Vec::new(),
     }
@@ -96,7 +97,7 @@ fn owner_places(object: &Object) -> Vec<String> {
 
 /// It is being deleted and holds one of the collector's finalizers.
 fn waits(object: &Object) -> bool {
-    scan::raw_at(&object.json, &["metadata", "deletionTimestamp"]).is_some()
+    scan::rare_at(&object.json, &["metadata", "deletionTimestamp"]).is_some()
         && scan::raw_at(&object.json, &["metadata", "finalizers"]).is_some_and(|raw| {
             let text = String::from_utf8_lossy(raw);
             text.contains("\"orphan\"") || text.contains("\"foregroundDeletion\"")

@@ -210,11 +210,15 @@ pub fn admit_as(call: &Call, received: Received) -> Result<Value> {
 /// An empty list of managedFields asks for nobody to own anything. Decoding leaves empty lists out, but one empty entry
 /// means the same.
 pub fn keep_reset(value: &mut Value) {
-    if let Some(Value::Array(owners)) = value.pointer_mut("/metadata/managedFields")
+    if let Some(Value::Array(owners)) = in_metadata(value, "managedFields")
         && owners.is_empty()
     {
         owners.push(serde_json::json!({}));
     }
+}
+
+fn in_metadata<'a>(value: &'a mut Value, field: &str) -> Option<&'a mut Value> {
+    value.get_mut("metadata")?.get_mut(field)
 }
 
 pub fn check_kind(kind: &Kind, value: &Value) -> Result<()> {
@@ -477,7 +481,7 @@ pub fn warn_about(call: &Call, new: &Value, old: Option<&Value>) {
 
 /// An owner that is named twice counts once. `when` is what upstream says of when it looked.
 pub fn dedup_owners(call: &Call, value: &mut Value, when: &str) {
-    let Some(owners) = value.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut) else { return };
+    let Some(Value::Array(owners)) = in_metadata(value, "ownerReferences") else { return };
     let mut twice = Vec::new();
     let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
     for owner in owners.drain(..) {
