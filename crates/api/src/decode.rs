@@ -4,6 +4,7 @@
 //! again does upstream.
 
 mod conform;
+mod older;
 mod scalar;
 mod syntax;
 mod yaml;

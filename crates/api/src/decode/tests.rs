@@ -79,12 +79,24 @@ fn duplicate_keys_are_told_and_the_last_counts() {
 
 #[test]
 fn yaml_is_the_first_document() {
-    let body = b"apiVersion: v1\n1: x\ntrue: y\nbase: &b {k: v}\nuse: {<<: *b, l: w}\n---\nother: [";
+    let body = b"apiVersion: v1\n1: x\ntrue: z\nbase: &b {k: v}\nuse: {<<: *b, l: w}\n---\nother: [";
     let parsed = parse(body, Format::Yaml).unwrap();
-    let want = json!({"apiVersion": "v1", "1": "x", "true": "y", "base": {"k": "v"}, "use": {"k": "v", "l": "w"}});
+    let want = json!({"apiVersion": "v1", "1": "x", "true": "z", "base": {"k": "v"}, "use": {"k": "v", "l": "w"}});
     assert_eq!(parsed.value, want);
     let refused = parse(b"a: b\n c: [1", Format::Yaml).unwrap_err();
     assert!(refused.message.starts_with("error converting YAML to JSON: yaml: line 2: "), "{refused}");
+}
+
+#[test]
+fn yaml_is_of_the_older_kind_unless_quoted_or_tagged() {
+    let text = "a: yes\nb: 'yes'\nc: \"no\"\nd: !!str no\ne: &x off\nf: *x\ng: !!str &y 0644\nh: [on, 'on', 0644, '0644', 1_000]\non: 1\n'on': 2\n0644: 3\ni: |-\n  yes\nj: 2001-01-01\nk: yes or no\n";
+    let parsed = parse(text.as_bytes(), Format::Yaml).unwrap();
+    let expected = json!({"a": true, "b": "yes", "c": "no", "d": "no", "e": false, "f": false, "g": "0644", "h": [true, "on", 420, "0644", 1000],
+                          "true": 1, "on": 2, "420": 3, "i": "yes", "j": "2001-01-01", "k": "yes or no"});
+    assert_eq!(parsed.value, expected);
+    let large = parse(b"a: 12345678901234567890123", Format::Yaml).unwrap();
+    assert_eq!(large.value, json!({"a": 12345678901234567890123_f64}));
+    assert!(parse(b"~: x", Format::Yaml).unwrap_err().message.contains("unsupported map key"));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! YAML bodies: the first document, without surprises.
+//! YAML bodies: the first document, without surprises. Read as upstream does, which is YAML 1.1: `yes` is true and `0644` is 420.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::Parsed;
+use super::{Parsed, older};
 use crate::status::{Result, Status};
 
 /// The scanner behind the parser looks at every open bracket for each token, so that depth costs time squared.
@@ -29,8 +29,8 @@ pub(super) fn parse(body: &[u8]) -> Result<Parsed> {
     }
     let mut told = Vec::new();
     loop {
-        let pass = Pass::new(text.len(), told.len());
-        match pass.run(text) {
+        let pass = Pass::new(text, told.len());
+        match pass.run() {
             Ok(value) => return Ok(Parsed { value, duplicates: sentence(&told) }),
             Err(error) => match pass.duplicate.into_inner() {
                 // The pass stopped at a repeated key only to learn its line.
@@ -93,7 +93,8 @@ fn too_many_brackets(body: &[u8]) -> bool {
 }
 
 /// One reading of the document.
-struct Pass {
+struct Pass<'t> {
+    text: &'t str,
     /// Aliases may repeat what is written, but not without end: what is built stays in proportion to the text.
     nodes: Cell<usize>,
     bytes: Cell<usize>,
@@ -102,22 +103,33 @@ struct Pass {
     duplicate: RefCell<Option<String>>,
 }
 
-impl Pass {
-    fn new(length: usize, skip: usize) -> Self {
+impl<'t> Pass<'t> {
+    fn new(text: &'t str, skip: usize) -> Self {
         let skip = if skip < MAX_DUPLICATES { skip } else { usize::MAX };
         Self {
-            nodes: Cell::new(length + 10_000),
-            bytes: Cell::new(4 * length + 1_000_000),
+            text,
+            nodes: Cell::new(text.len() + 10_000),
+            bytes: Cell::new(4 * text.len() + 1_000_000),
             skip: Cell::new(skip),
             duplicate: RefCell::default(),
         }
     }
 
-    fn run(&self, text: &str) -> std::result::Result<Value, yaml_serde::Error> {
-        match yaml_serde::Deserializer::from_str(text).next() {
+    fn run(&self) -> std::result::Result<Value, yaml_serde::Error> {
+        match yaml_serde::Deserializer::from_str(self.text).next() {
             Some(document) => Seed(self).deserialize(document),
             None => Ok(Value::Null),
         }
+    }
+
+    /// What a word of the text means, which the parser, being of YAML 1.2, takes for a string: nothing else if it is quoted or tagged.
+    fn meaning(&self, word: &str) -> Option<Value> {
+        let meaning = older::meaning(word)?;
+        let before = self.text.get(..word.as_ptr().addr().checked_sub(self.text.as_ptr().addr())?)?;
+        let is_quoted = before.ends_with(['"', '\'']);
+        let mut properties = before.lines().next_back().unwrap_or_default().split_whitespace().rev();
+        let is_tagged = properties.find(|property| !property.starts_with('&')).is_some_and(|it| it.starts_with('!'));
+        Some(meaning).filter(|_| !is_quoted && !is_tagged)
     }
 
     fn spend<E: Error>(&self, bytes: usize) -> std::result::Result<(), E> {
@@ -133,7 +145,7 @@ impl Pass {
 }
 
 #[derive(Clone, Copy)]
-struct Seed<'a>(&'a Pass);
+struct Seed<'a>(&'a Pass<'a>);
 
 impl<'de> DeserializeSeed<'de> for Seed<'_> {
     type Value = Value;
@@ -165,12 +177,28 @@ impl<'de> Visitor<'de> for Seed<'_> {
         Ok(value.into())
     }
 
+    /// Integers that fit nowhere else are numbers with an exponent.
+    fn visit_i128<E: Error>(self, value: i128) -> std::result::Result<Value, E> {
+        self.visit_f64(value as f64)
+    }
+
+    fn visit_u128<E: Error>(self, value: u128) -> std::result::Result<Value, E> {
+        self.visit_f64(value as f64)
+    }
+
     fn visit_f64<E: Error>(self, value: f64) -> std::result::Result<Value, E> {
         self.0.spend(0)?;
         // Neither infinity nor NaN has a JSON form; upstream refuses them too.
         serde_json::Number::from_f64(value)
             .map(Value::Number)
             .ok_or_else(|| E::custom("json: unsupported value: a number without a JSON form"))
+    }
+
+    fn visit_borrowed_str<E: Error>(self, value: &'de str) -> std::result::Result<Value, E> {
+        match self.0.meaning(value) {
+            Some(meaning) => self.0.spend(0).map(|()| meaning),
+            None => self.visit_str(value),
+        }
     }
 
     fn visit_str<E: Error>(self, value: &str) -> std::result::Result<Value, E> {
@@ -237,7 +265,7 @@ fn merge(map: &mut Map<String, Value>, value: Value) {
 
 /// Reads a key, which becomes a string whatever it is, and stops the pass at a repeated one.
 struct Key<'a> {
-    pass: &'a Pass,
+    pass: &'a Pass<'a>,
     seen: &'a Map<String, Value>,
 }
 
@@ -272,6 +300,13 @@ impl<'de> Visitor<'de> for Key<'_> {
         f.write_str("a key that is a string, number or boolean")
     }
 
+    fn visit_borrowed_str<E: Error>(self, key: &'de str) -> std::result::Result<String, E> {
+        match self.pass.meaning(key) {
+            Some(meaning) => self.checked(meaning.to_string()),
+            None => self.visit_str(key),
+        }
+    }
+
     fn visit_str<E: Error>(self, key: &str) -> std::result::Result<String, E> {
         self.checked(key.to_owned())
     }
@@ -293,6 +328,6 @@ impl<'de> Visitor<'de> for Key<'_> {
     }
 
     fn visit_unit<E: Error>(self) -> std::result::Result<String, E> {
-        self.checked("null".to_owned())
+        Err(E::custom("unsupported map key of type: null"))
     }
 }
