@@ -48,6 +48,19 @@ def test_deletion(center, ns):
     center.api("DELETE", f"{pods}/p?gracePeriodSeconds=0")
 
 
+def test_yaml_is_of_the_older_kind(center, ns):
+    maps = f"/api/v1/namespaces/{ns}/configmaps"
+    yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {}}}\ndata: {{a: {}}}\nimmutable: yes\n".format
+    made = center.api("POST", maps, yaml("quoted", "'yes'"), content_type="application/yaml")
+    assert made["immutable"] is True and made["data"] == {"a": "yes"}
+    code, why = told(center, "POST", maps, yaml("plain", "off"), content_type="application/yaml")
+    assert code == 400 and "cannot unmarshal bool into Go struct field ConfigMap.data of type string" in why
+    pod = """{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {automountServiceAccountToken: off, containers: [{name: c, image: i}],
+              volumes: [{name: v, secret: {secretName: s, defaultMode: 0440}}]}}"""
+    made = center.api("PATCH", f"/api/v1/namespaces/{ns}/pods/p?fieldManager=m", pod, content_type=APPLY)
+    assert made["spec"]["volumes"][0]["secret"]["defaultMode"] == 0o440 and made["spec"]["automountServiceAccountToken"] is False
+
+
 def test_owner_named_twice(center, ns):
     owner = center.api("POST", f"/api/v1/namespaces/{ns}/secrets", {"metadata": {"name": "o"}})
     reference = {"apiVersion": "v1", "kind": "Secret", "name": "o", "uid": owner["metadata"]["uid"]}

@@ -99,6 +99,21 @@ fn yaml_is_of_the_older_kind_unless_quoted_or_tagged() {
     assert!(parse(b"~: x", Format::Yaml).unwrap_err().message.contains("unsupported map key"));
 }
 
+/// Words that have to be looked at closely cost no more in a long line, nor behind a long text that aliases repeat.
+#[test]
+fn yaml_words_cost_the_same_wherever_they_stand() {
+    let long = "x".repeat(500_000);
+    let line = format!("a: [{}{long}]", "y,".repeat(200_000));
+    let repeated = format!("a: {long}\nb: [&x y{}]", ",*x".repeat(150_000));
+    let begun = std::time::Instant::now();
+    for text in [line, repeated] {
+        let value = parse(text.as_bytes(), Format::Yaml).unwrap().value;
+        assert!(value["a"][199_999] == true || value["b"][150_000] == true);
+    }
+    // Seconds are enough by far; minutes would be needed otherwise.
+    assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
 #[test]
 fn yaml_errors_count_lines_as_go_does() {
     for (body, want) in [

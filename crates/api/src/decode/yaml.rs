@@ -14,6 +14,8 @@ const MAX_BRACKETS: usize = 5_000;
 /// What may begin or end a node: lines, commas and colons. A node takes hundreds of bytes while it is read, and text with
 /// as many of these marks is far beyond what an object may hold.
 const MAX_MARKS: usize = 1_000_000;
+/// So many bytes before a word a tag is looked for: aliases may repeat the word, and each time it is looked at again.
+const NEAR: usize = 256;
 /// How many repeated keys are told; each costs one more pass.
 const MAX_DUPLICATES: usize = 10;
 
@@ -125,10 +127,13 @@ impl<'t> Pass<'t> {
     /// What a word of the text means, which the parser, being of YAML 1.2, takes for a string: nothing else if it is quoted or tagged.
     fn meaning(&self, word: &str) -> Option<Value> {
         let meaning = older::meaning(word)?;
-        let before = self.text.get(..word.as_ptr().addr().checked_sub(self.text.as_ptr().addr())?)?;
-        let is_quoted = before.ends_with(['"', '\'']);
-        let mut properties = before.lines().next_back().unwrap_or_default().split_whitespace().rev();
-        let is_tagged = properties.find(|property| !property.starts_with('&')).is_some_and(|it| it.starts_with('!'));
+        let at = word.as_ptr().addr().checked_sub(self.text.as_ptr().addr())?;
+        let before = self.text.as_bytes().get(at.saturating_sub(NEAR)..at)?;
+        let is_quoted = before.ends_with(b"\"") || before.ends_with(b"'");
+        // An anchor may stand between a tag and what it is for.
+        let mut properties =
+            before.rsplit(u8::is_ascii_whitespace).filter(|it| !it.is_empty() && !it.starts_with(b"&"));
+        let is_tagged = properties.next().is_some_and(|it| it.starts_with(b"!"));
         Some(meaning).filter(|_| !is_quoted && !is_tagged)
     }
 
