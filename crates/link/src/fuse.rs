@@ -1,4 +1,8 @@
 //! The deletion fuse: what would take away most of an edge waits until somebody says that it is meant.
+//!
+//! Two things are held: deletions that go out together and are more than half of what the edge holds, and deletions that leave it with
+//! less than half of what it held at the beginning of the last minute. An object that is replaced by another is no loss. A deletion that
+//! was confirmed does not count against what comes after it.
 
 use crate::types::Millis;
 
@@ -11,18 +15,22 @@ const WINDOW: Millis = 60_000;
 #[derive(Debug, Default)]
 pub(crate) struct Fuse {
     since: Millis,
-    /// The most objects that the edge held since the window began.
+    /// The most objects that the edge held since the window began, without those whose deletion was confirmed.
     baseline: u64,
     /// How many it held when it last said so.
     count: u64,
-    spent: u64,
-    /// How many more deletions somebody allowed.
+    /// Deletions that were sent and are not in that count yet.
+    outstanding: u64,
+    /// How many more deletions may go out without another look.
     allowance: u64,
+    /// The allowance was given by somebody, and is not the rest of a set that was small enough.
+    confirmed: bool,
 }
 
 impl Fuse {
-    pub fn allow(&mut self, deletions: u64) {
-        self.allowance = deletions;
+    /// Somebody confirms deletions.
+    pub fn confirm(&mut self, deletions: u64) {
+        (self.allowance, self.confirmed) = (deletions, true);
     }
 
     /// The edge says how many objects it holds.
@@ -35,26 +43,37 @@ impl Fuse {
     /// Time passes: what was deleted long ago does not count against what is to be deleted now.
     pub fn turn(&mut self, now: Millis) {
         if now.saturating_sub(self.since) > WINDOW {
-            (self.since, self.spent, self.baseline) = (now, 0, self.count);
+            (self.since, self.baseline) = (now, self.count);
         }
     }
 
     /// Whether so many deletions may go out now, when so many objects are to stay.
     pub fn permits(&self, pending: u64, staying: u64) -> bool {
-        if pending <= self.allowance {
-            return true;
+        let is_small = |deletions: u64| deletions <= HANDFUL || deletions * 2 <= self.baseline;
+        let left = self.count.saturating_sub(self.outstanding + pending);
+        let lost = self.baseline.saturating_sub(left);
+        pending <= self.allowance || (staying > 0 && is_small(pending) && is_small(lost))
+    }
+
+    /// Deletions go out; the rest of the same permitted set follows.
+    pub fn spend(&mut self, deletions: u64, rest: u64) {
+        let is_confirmed = self.confirmed && deletions + rest <= self.allowance;
+        if is_confirmed {
+            self.baseline = self.baseline.saturating_sub(deletions);
         }
-        let total = self.spent + pending;
-        staying > 0 && (total <= HANDFUL || total * 2 <= self.baseline)
+        self.allowance = self.allowance.saturating_sub(deletions).max(rest);
+        self.confirmed = is_confirmed;
+        self.outstanding += deletions;
     }
 
-    pub fn spend(&mut self, deletions: u64) {
-        self.spent += deletions;
-        self.allowance = self.allowance.saturating_sub(deletions);
+    /// The edge has done some of the deletions that were sent; its next count is without them.
+    pub fn done(&mut self, deletions: u64) {
+        self.outstanding = self.outstanding.saturating_sub(deletions);
     }
 
-    pub fn baseline(&self) -> u64 {
-        self.baseline
+    /// How many objects the edge holds.
+    pub fn count(&self) -> u64 {
+        self.count
     }
 }
 
@@ -67,6 +86,7 @@ mod tests {
         for (held, pending, staying, permitted) in [
             (20, 10, 10, true),
             (20, 11, 9, false),
+            (20, 11, 20, false),
             (6, 5, 1, true),
             (8, 6, 2, false),
             (1, 1, 0, false),
@@ -82,35 +102,57 @@ mod tests {
     fn many_small_ones_in_a_row_count_together() {
         let mut fuse = Fuse::default();
         fuse.holds(0, 20);
-        for _ in 0..10 {
-            assert!(fuse.permits(1, 5));
-            fuse.spend(1);
+        for deleted in 1..=10 {
+            assert!(fuse.permits(1, 20));
+            fuse.spend(1, 0);
+            if deleted % 2 == 0 {
+                fuse.done(2);
+                fuse.holds(deleted, 20 - deleted);
+            }
         }
-        assert!(!fuse.permits(1, 5));
-        fuse.holds(WINDOW + 1, 10);
-        assert!(fuse.permits(1, 5));
-    }
-
-    #[test]
-    fn what_was_held_for_what_went_before_goes_when_that_is_long_ago() {
-        let mut fuse = Fuse::default();
-        fuse.holds(0, 20);
-        fuse.spend(10);
-        fuse.holds(1, 12);
-        fuse.turn(WINDOW);
-        assert!(!fuse.permits(1, 11));
-        // Nothing is acked meanwhile, as nothing is sent.
+        assert!(!fuse.permits(1, 20));
         fuse.turn(WINDOW + 1);
-        assert!(fuse.permits(6, 6) && !fuse.permits(7, 5));
+        assert!(fuse.permits(1, 20), "what was deleted a minute ago does not count");
     }
 
     #[test]
-    fn an_allowance_is_spent() {
+    fn replacing_objects_is_no_loss() {
         let mut fuse = Fuse::default();
-        fuse.holds(0, 20);
-        fuse.allow(15);
-        assert!(fuse.permits(15, 0) && !fuse.permits(16, 0));
-        fuse.spend(15);
-        assert!(!fuse.permits(1, 0));
+        fuse.holds(0, 15);
+        for second in 0..60 {
+            assert!(fuse.permits(1, 15), "after {second} replacements");
+            fuse.spend(1, 0);
+            fuse.done(1);
+            fuse.holds(second, 15);
+        }
+    }
+
+    #[test]
+    fn a_set_that_was_permitted_goes_out_in_parts_and_counts() {
+        let mut fuse = Fuse::default();
+        fuse.holds(0, 1_000);
+        assert!(fuse.permits(500, 500));
+        fuse.spend(200, 300);
+        assert!(fuse.permits(300, 500));
+        fuse.spend(300, 0);
+        assert!(!fuse.permits(6, 494), "they count before they are done");
+        fuse.done(500);
+        fuse.holds(1, 500);
+        assert!(!fuse.permits(6, 494), "and afterwards");
+    }
+
+    #[test]
+    fn an_allowance_is_spent_and_does_not_count_afterwards() {
+        let mut fuse = Fuse::default();
+        fuse.holds(0, 28);
+        fuse.confirm(20);
+        assert!(fuse.permits(20, 0) && !fuse.permits(21, 0));
+        fuse.spend(20, 0);
+        fuse.done(20);
+        fuse.holds(1, 8);
+        assert!(!fuse.permits(1, 0), "nothing is left of the allowance");
+        assert!(fuse.permits(1, 7), "one of eight, whatever was confirmed before");
+        assert!(fuse.permits(4, 4) && !fuse.permits(6, 2));
+        assert_eq!(fuse.count(), 8);
     }
 }

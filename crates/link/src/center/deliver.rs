@@ -76,7 +76,7 @@ impl Session {
         let pending = self.deletes.len() as u64;
         let permitted = self.fuse.permits(pending, desired.count());
         let ready = !self.walking && desired.ready();
-        self.held = (ready && !permitted && pending > 0).then(|| (pending, self.fuse.baseline()));
+        self.held = (ready && !permitted && pending > 0).then(|| (pending, self.fuse.count()));
         if !ready || !permitted {
             return;
         }
@@ -86,11 +86,7 @@ impl Session {
             changes.push((key, None));
             spent += 1;
         }
-        self.fuse.spend(spent);
-        if !self.deletes.is_empty() {
-            // The rest of what was permitted as a whole.
-            self.fuse.allow(self.deletes.len() as u64);
-        }
+        self.fuse.spend(spent, self.deletes.len() as u64);
     }
 
     pub(super) fn send(
@@ -103,7 +99,8 @@ impl Session {
         self.seq += 1;
         let (seq, position) = (self.seq, desired.position());
         let keys = changes.iter().map(|(key, _)| key.clone()).collect();
-        self.in_flight.push_back(InFlight { seq, position, keys });
+        let deletions = changes.iter().filter(|(_, content)| content.is_none()).count() as u64;
+        self.in_flight.push_back(InFlight { seq, position, keys, deletions });
         out.push(Output::Send(Message::Batch(Batch { session: self.id, seq, position, adopt, changes })));
     }
 
@@ -111,11 +108,12 @@ impl Session {
         if self.in_flight.front().is_none_or(|first| first.seq != seq) {
             return self.close(CloseReason::Protocol, None, out);
         }
-        self.fuse.holds(now, holds);
         if std::mem::take(&mut self.stalled) {
             out.push(Output::Status(Status::Stalled(None)));
         }
-        let Some(InFlight { position, keys, .. }) = self.in_flight.pop_front() else { return };
+        let Some(InFlight { position, keys, deletions, .. }) = self.in_flight.pop_front() else { return };
+        self.fuse.done(deletions);
+        self.fuse.holds(now, holds);
         for key in &keys {
             if self.refused.remove(key).is_some() {
                 out.push(Output::Recovered(key.clone()));

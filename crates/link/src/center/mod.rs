@@ -90,6 +90,7 @@ struct InFlight {
     seq: u64,
     position: Position,
     keys: Vec<Key>,
+    deletions: u64,
 }
 
 #[derive(Debug)]
@@ -177,7 +178,7 @@ impl Session {
             Input::ReportsFailed => self.close(CloseReason::Storage, Some(5_000), &mut out),
             Input::Tick => self.tick(now, desired, &mut out),
             Input::Blocked(blocked) => self.blocked = blocked,
-            Input::ConfirmDeletion { up_to } => self.fuse.allow(up_to),
+            Input::ConfirmDeletion { up_to } => self.fuse.confirm(up_to),
             Input::Adopt => self.adopt(desired, &mut out),
             Input::End(reason) => self.close(reason, None, &mut out),
         }
