@@ -20,6 +20,7 @@ mod refused;
 mod reported;
 mod reports;
 mod resolved;
+mod retries;
 mod rollouts;
 mod session;
 mod set;

@@ -3,14 +3,14 @@
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use api::status::Result;
 use placement::{
     Id,
     class::is_plain,
-    facts::{PLACEMENTS, SLICES, TARGETS},
+    facts::{LOCATIONS, PLACEMENTS, SLICES, TARGETS},
     schedule::Destination,
     slices::{self, Slices},
 };
@@ -18,11 +18,10 @@ use serde_json::{Value, json};
 use server::{Server, internal::Internal, object::Object};
 use tokio::sync::Notify;
 
-use crate::{Fleet, placing::State};
+use crate::{Fleet, placing::State, retries};
 
 /// What happens within this time is one write.
 const PACE: Duration = Duration::from_millis(100);
-const AGAIN: Duration = Duration::from_secs(5);
 const MANAGER: &str = "selvedge-placement";
 const LABEL: &str = "edge.kcp.io/source-placement";
 /// No value of a label is longer.
@@ -47,67 +46,77 @@ impl Due {
         self.filled.notify_one();
     }
 
-    fn take(&self) -> (BTreeSet<Id>, BTreeSet<Id>) {
+    fn take(&self) -> BTreeSet<Answer> {
         let take = |of: &Mutex<BTreeSet<Id>>| std::mem::take(&mut *of.lock().unwrap_or_else(PoisonError::into_inner));
-        (take(&self.placements), take(&self.locations))
+        let placements = take(&self.placements).into_iter().map(Answer::Slices);
+        placements.chain(take(&self.locations).into_iter().map(Answer::Location)).collect()
     }
 }
 
-/// Writes until the server stops.
+/// What is written about a placement or a Location.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Answer {
+    Slices(Id),
+    Location(Id),
+}
+
+/// Writes until the server stops. A write that fails is tried again after a wait of its own and delays no other.
 pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>) {
     fleet.placing.wait().await;
     let due = &fleet.placing.due;
+    let mut retries = retries::Retries::default();
     loop {
-        let (placements, locations) = due.take();
-        if placements.is_empty() && locations.is_empty() {
-            due.filled.notified().await;
+        let mut answers = due.take();
+        answers.extend(retries.take(Instant::now()));
+        if answers.is_empty() {
+            match retries.next() {
+                Some(at) => drop(tokio::time::timeout_at(at.into(), due.filled.notified()).await),
+                None => due.filled.notified().await,
+            }
             tokio::time::sleep(PACE).await;
             continue;
         }
-        if *server.shutdown.borrow() {
-            return;
-        }
-        let mut failed = false;
-        for id in placements {
-            failed |= !write_slices(&fleet, &server, &id).await;
-        }
-        for id in locations {
-            if let Err(error) = write_location(&fleet, &server, &id).await {
-                tracing::debug!(location = %id, error = error.message, "a Location's status could not be written");
-                due.location(&id);
-                failed = true;
+        for answer in answers {
+            if *server.shutdown.borrow() {
+                return;
             }
-        }
-        if failed {
-            tokio::time::sleep(AGAIN).await;
+            let written = match &answer {
+                Answer::Slices(id) => write_slices(&fleet, &server, id).await,
+                Answer::Location(id) => write_location(&fleet, &server, id).await,
+            };
+            match written {
+                Ok(()) => retries.succeeded(&answer),
+                Err(error) => {
+                    let wait = retries.failed(answer.clone(), Instant::now());
+                    tracing::debug!(?answer, ?wait, error = error.message, "could not be written; it is tried again");
+                }
+            }
         }
     }
 }
 
-/// Whether all that was to be written is.
-async fn write_slices(fleet: &Fleet, server: &Arc<Server>, id: &Id) -> bool {
+/// Writes every slice of a placement that changed; the first error, if there was one.
+async fn write_slices(fleet: &Fleet, server: &Arc<Server>, id: &Id) -> Result<()> {
     let (uid, changed) = {
         let mut state = fleet.placing.state();
         let State { engine, slices, .. } = &mut *state;
-        let (Some(placement), Some(slices)) = (engine.placement(id), slices.get_mut(id)) else { return true };
+        let (Some(placement), Some(slices)) = (engine.placement(id), slices.get_mut(id)) else { return Ok(()) };
         let destination = |target: &Id| engine.schedule().destination_at(id, target);
         let part = |targets: BTreeSet<Id>| targets.iter().filter_map(destination).collect::<Vec<_>>();
         let changed: Vec<_> = slices.take_changed().into_iter().map(|(n, targets)| (n, targets.map(part))).collect();
         (placement.uid.clone(), changed)
     };
-    let mut whole = true;
+    let mut written = Ok(());
     for (number, destinations) in changed {
         let name = slices::name(&id.name, &uid, number);
         if let Err(error) = write_slice(server, id, &uid, &name, destinations).await {
-            tracing::debug!(placement = %id, slice = name, error = error.message, "a slice could not be written; it is tried again");
             if let Some(slices) = fleet.placing.state().slices.get_mut(id) {
                 slices.again(number);
             }
-            fleet.placing.due.placement(id);
-            whole = false;
+            written = written.and(Err(error));
         }
     }
-    whole
+    written
 }
 
 async fn write_slice(
@@ -146,6 +155,10 @@ fn shown(destination: &Destination) -> Value {
 }
 
 async fn write_location(fleet: &Fleet, server: &Arc<Server>, id: &Id) -> Result<()> {
+    // A Location that went with its workspace has no kind there any more, and nothing to be written.
+    if server.cache.get(LOCATIONS, &format!("{}//{}", id.workspace, id.name)).is_none() {
+        return Ok(());
+    }
     let hand = Internal::new(server, &id.workspace, MANAGER);
     let kind = hand.kind("scheduling.kcp.io", "v1alpha1", "locations")?;
     let Some(found) = hand.get(&kind, "", &id.name) else { return Ok(()) };
@@ -224,7 +237,7 @@ pub fn load(state: &mut State, server: &Server, due: &Due) {
         slices.insert(id.clone(), now);
         due.placement(&id);
     }
-    for object in server.cache.snapshot(placement::facts::LOCATIONS).items.range("", "") {
+    for object in server.cache.snapshot(LOCATIONS).items.range("", "") {
         due.location(&Id::new(object.cluster(), object.name()));
     }
 }

@@ -169,6 +169,8 @@ impl Schedule {
         }
         let Some(instance) = instance else { return };
         let t = self.targets.of(id);
+        // Both the Locations that selected its old labels and those that select the new ones count it anew.
+        self.tell_locations(id, t);
         self.by_instance.entry(id.workspace.clone()).or_default().set_labels(&t, Some(&instance.labels));
         self.tell_locations(id, t);
         let recalled = self.recalled.remove(&instance.uid);
