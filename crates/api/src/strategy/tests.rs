@@ -105,6 +105,7 @@ fn generation_counts_what_the_kind_says() {
     for (new, generation) in [
         (json!({"metadata": {"labels": {"l": "1"}}, "spec": {"a": 1}, "status": {"s": 2}}), 3),
         (json!({"metadata": {"annotations": {"l": "1"}}, "spec": {"a": 1}}), 4),
+        (json!({"metadata": {"annotations": {"kubestellar.io/executing-count": "2"}}, "spec": {"a": 1}}), 3),
         (json!({"metadata": {"generation": 9}, "spec": {"a": 2}}), 4),
     ] {
         let got = updated(&deployment(), "", new, &old);

@@ -58,11 +58,27 @@ fn object(resource: &Resource, new: &mut Value, old: &Value, now: Now<'_>) {
         ("apiextensions.k8s.io", "CustomResourceDefinition") => stored_versions(new),
         _ => {}
     }
-    if counted(group, kind).iter().any(|path| differ(at(new, path), at(old, path)))
+    if counted(group, kind).iter().any(|path| differs(new, old, path))
         || (group == "discovery.k8s.io" && content_differs(new, old))
     {
         raise_generation(new, old);
     }
+}
+
+/// The annotation in which a center counts the edges that hold an object. It says nothing about what is wanted, so it raises no generation.
+const EXECUTING_COUNT: &str = "kubestellar.io/executing-count";
+
+fn differs(new: &Value, old: &Value, path: &[&str]) -> bool {
+    let (new, old) = (at(new, path), at(old, path));
+    if path != ["metadata", "annotations"] || !differ(new, old) {
+        return differ(new, old);
+    }
+    let wanted = |annotations: Option<&Value>| {
+        let mut annotations = annotations?.as_object()?.clone();
+        annotations.remove(EXECUTING_COUNT);
+        (!annotations.is_empty()).then_some(annotations)
+    };
+    wanted(new) != wanted(old)
 }
 
 /// The fields whose change raises the generation.

@@ -22,7 +22,7 @@ use tokio::sync::broadcast::{self, error::RecvError};
 use types::{EdgeId, ObjectKey};
 
 use super::{COLLECTORS, inbox::Heard, pace::Pace, standing};
-use crate::{Fleet, bound, placing::Moved};
+use crate::{Fleet, bound, placing::Moved, retries::Retries};
 
 /// What happens within this time is one write.
 const SOON: Duration = Duration::from_millis(100);
@@ -81,6 +81,7 @@ pub struct Keeper {
     /// What objects that are summarised were, without what does not matter.
     pub prints: HashMap<Source, u64>,
     pub pace: Pace<Due>,
+    pub retries: Retries<Due>,
     /// Edges that a placement was found to reach. There may be very many at once: they are looked at in turns.
     unseen: Vec<EdgeId>,
     /// The edges' names, each once.
@@ -100,6 +101,7 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>) {
         todo: BTreeMap::new(),
         prints: HashMap::new(),
         pace: Pace::default(),
+        retries: Retries::default(),
         unseen: Vec::new(),
         names: HashMap::new(),
         begun: Instant::now(),

@@ -13,14 +13,13 @@ use super::{
     keeper::{Desk, Due, Keeper},
     said,
 };
-use crate::{bound, reports};
+use crate::{bound, reports, rollouts::facts};
 
 const MANAGER: &str = "selvedge-accounts";
 /// Who writes the status that an edge reported into the source object.
 const SINGLETON: &str = "selvedge-singleton";
 /// Writes under way at one time.
 const AT_ONCE: usize = 8;
-const AGAIN: Duration = Duration::from_secs(5);
 
 impl Keeper {
     pub async fn carry_out(&mut self, due: Vec<Due>) {
@@ -47,16 +46,20 @@ impl Keeper {
                 Due::Combined(id) => keeper.combined(id).await,
                 Due::Source(source) => keeper.source(source).await,
             };
-            done.err().map(|error| (due, error))
+            (due, done)
         };
-        let failed: Vec<_> =
-            stream::iter(writes).map(write).buffer_unordered(AT_ONCE).filter_map(async |failed| failed).collect().await;
-        for (due, error) in failed {
+        let done: Vec<_> = stream::iter(writes).map(write).buffer_unordered(AT_ONCE).collect().await;
+        for (due, result) in done {
+            let Err(error) = result else {
+                self.retries.succeeded(&due);
+                continue;
+            };
             if *self.server.shutdown.borrow() {
                 return;
             }
-            tracing::warn!(what = ?due, error = error.message, "what is known of edges could not be written; it is tried again");
-            self.pace.push(due, AGAIN, Instant::now());
+            let wait = self.retries.failed(due.clone(), Instant::now());
+            tracing::warn!(what = ?due, ?wait, error = error.message, "could not write what edges report; trying again");
+            self.pace.push(due, wait, Instant::now());
         }
     }
 
@@ -162,7 +165,14 @@ impl Keeper {
         let report = report.map_err(|error| api::status::Status::internal(error.to_string()))?;
         let state =
             report.and_then(|report| report.state).and_then(|state| serde_json::from_slice::<Value>(&state).ok());
-        let status = state.and_then(|mut state| state.get_mut("status").map(Value::take));
+        let status = state.and_then(|mut state| {
+            let (key, edge) = (ObjectKey::parse(&source.1)?, only.as_ref()?);
+            let wanted = self.fleet.placing.made_of(edge, &key, value.clone());
+            let is_current = wanted.is_some_and(|content| facts::is_current(&source.1, &content, &state) == Some(true));
+            let mut status = state.get_mut("status").map(Value::take)?;
+            translate(&mut status, value["metadata"]["generation"].as_i64(), is_current);
+            Some(status)
+        });
         if status.is_none() && !is_ours(&value) {
             return Ok(());
         }
@@ -178,6 +188,20 @@ impl Keeper {
         })
         .await
     }
+}
+
+/// Generations count what was written on each side for itself. A status is about the source's generation if the edge holds what it
+/// shall hold now and its controller has seen that; otherwise it is about an earlier one.
+fn translate(status: &mut Value, generation: Option<i64>, is_current: bool) {
+    let Some(generation) = generation else { return };
+    let observed = if is_current { generation } else { (generation - 1).max(0) };
+    let set = |value: &mut Value| {
+        if let Some(field) = value.get_mut("observedGeneration").filter(|field| field.is_number()) {
+            *field = observed.into();
+        }
+    };
+    status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten().for_each(set);
+    set(status);
 }
 
 /// Whether the status was written by us.
@@ -246,6 +270,21 @@ async fn change(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_status_is_about_the_generation_of_its_source() {
+        for (is_current, observed) in [(true, 5), (false, 4)] {
+            let condition = json!({"type": "Ready", "observedGeneration": 2});
+            let mut status = json!({"observedGeneration": 2, "conditions": [condition, {"type": "Other"}]});
+            translate(&mut status, Some(5), is_current);
+            assert_eq!(status["observedGeneration"], observed);
+            assert_eq!(status["conditions"][0]["observedGeneration"], observed);
+            assert_eq!(status["conditions"][1], json!({"type": "Other"}), "nothing is added");
+        }
+        let mut status = json!({"observedGeneration": 2});
+        translate(&mut status, None, true);
+        assert_eq!(status["observedGeneration"], 2, "a source that counts no generations says nothing of them");
+    }
 
     #[test]
     fn annotations_come_and_go() {

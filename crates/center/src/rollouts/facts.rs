@@ -124,7 +124,7 @@ pub async fn look(fleet: &Fleet, id: &Id, before: &Known, revision: u64, keys: &
 
 /// Whether what an edge says of an object is about what it shall hold now, and its controller has seen that. `None` where that is not said:
 /// not every status has an `observedGeneration`.
-fn is_current(key: &str, content: &[u8], state: &Value) -> Option<bool> {
+pub fn is_current(key: &str, content: &[u8], state: &Value) -> Option<bool> {
     let observed = state.pointer("/status/observedGeneration")?.as_i64()?;
     let generation = state.get("generation")?.as_i64()?;
     let of = state.get("of")?.as_str()?;

@@ -5,7 +5,7 @@
 //! rest is a task's. It writes down where a rollout is before edges hear of it, so a center that starts anew never takes anything back.
 
 mod contents;
-mod facts;
+pub mod facts;
 mod follow;
 mod run;
 
