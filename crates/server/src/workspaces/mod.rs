@@ -28,7 +28,7 @@ use api::selector::scan;
 use serde_json::Value;
 use store::Revision;
 
-pub use birth::{complete, delete, found, keep};
+pub use birth::{complete, delete, found, judge_type, keep};
 pub use enter::{CONTROLLERS, confine, is_confined_elsewhere, review_from, seen_from};
 pub use lifecycle::run;
 pub use types::placement_types;
