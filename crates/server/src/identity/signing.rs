@@ -134,6 +134,8 @@ pub const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 pub const EDGE: &str = "edge.selvedge.dev/agent";
 pub const EDGES: &str = "system:edges";
 pub const EDGE_PREFIX: &str = "system:edge:";
+/// The collection of what edges are known by.
+pub const SYNCTARGETS: &str = "workload.kcp.io/synctargets";
 /// What an edge's certificate is for.
 pub const EDGE_USAGES: [&str; 2] = ["digital signature", "client auth"];
 pub const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";

@@ -10,9 +10,8 @@ use serde_json::{Value, json};
 use store::Commit;
 
 use super::{
-    FINALIZER, GROUP, TYPES, VERSION, WORKSPACES, lifecycle,
+    FINALIZER, GROUP, TYPES, VERSION, WORKSPACES, lifecycle, named_in,
     path::{self, LONGEST},
-    seen_from,
     types::{Reference, Resolved, Type, placement_types, system_types, upwards},
     usage::is_internal,
 };
@@ -77,7 +76,7 @@ pub fn found(call: &Call, value: &mut Value) -> Result<Beside> {
     make("", "configmaps", "default", root_ca(&call.server))?;
     if !is_internal(call) {
         let rbac = "rbac.authorization.k8s.io";
-        let subject = json!({"kind": "User", "apiGroup": rbac, "name": seen_from(&call.user, &path).name});
+        let subject = json!({"kind": "User", "apiGroup": rbac, "name": named_in(&call.user, &path).name});
         let role = json!({"apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin"});
         let binding = json!({"metadata": {"name": "workspace-admin"}, "roleRef": role, "subjects": [subject]});
         make(rbac, "clusterrolebindings", "", binding)?;
