@@ -18,7 +18,7 @@ pub fn check(server: &Server, user: &User, cluster: &str, kind: &Kind, attribute
     }
     let provider = {
         let index = server.exports.read();
-        match index.provider(cluster, kind.group(), kind.plural()) {
+        match index.provider(cluster, kind.group(), kind.plural(), &kind.identity) {
             Some((key, export)) if export.has_policy => key.split("//").next().unwrap_or_default().to_owned(),
             Some(_) => return Ok(()),
             // Nobody is left who could allow anything: what there is can be saved and removed.

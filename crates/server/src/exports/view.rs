@@ -38,6 +38,11 @@ impl View {
     pub fn reaches(&self, cluster: &str, namespace: &str, name: &str) -> bool {
         let index = self.exports.read();
         let Some(binding) = index.bound(cluster, &self.export) else { return false };
+        // Whose export has lost its identity sees nothing, also in watches that go on.
+        let known = index.export(&self.export).is_some_and(|export| !export.identity.is_empty());
+        if !known {
+            return false;
+        }
         let (group, resource, identity) = (self.kind.group(), self.kind.plural(), &*self.kind.identity);
         // What comes from an export is there only if it, or that other export, is bound with it.
         let there = identity.is_empty() || index.has(cluster, group, resource, identity);
@@ -207,7 +212,7 @@ fn of_schema(server: &Server, provider: &str, name: &str, identity: &str) -> Vec
     let Some((resource, group)) = schema::resource_of(name) else { return Vec::new() };
     let value = object.value();
     let uid = value["metadata"]["uid"].as_str().unwrap_or_default();
-    server.kinds.schemas.across(group, resource, uid, identity)
+    server.kinds.schemas.across(provider, group, resource, uid, identity)
 }
 
 /// Of what is claimed, the objects and their status; subresources that do something (tokens, evictions) are not part of it.
