@@ -21,6 +21,7 @@ pub mod rbac;
 pub mod reviews;
 pub mod shared;
 pub mod signing;
+mod subject;
 mod tls;
 pub mod token;
 mod token_file;
