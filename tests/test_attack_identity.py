@@ -499,7 +499,11 @@ def test_strangers_cannot_tell_which_edges_there_are(world, thief):
             a = said(who, f"/clusters/{there}-mb{path}", method, headers)
             b = said(who, f"/clusters/{missing}-mb{path}", method, headers)
             assert a == b, (path, method, headers, a, b)
-    # Who may know is told what is wrong.
+    # Who may know is told what is wrong: whoever may ask the edge for something, or see its SyncTarget.
+    allow(center, home, "mallory", ["get"], ["synctargets/proxy"], group="workload.kcp.io", resourceNames=["thief"])
+    wait_for("the role", lambda: world.mallory.code("GET", f"/clusters/{home}:thief-mb/version") == 200)
+    code, reply = world.mallory.request("DELETE", f"/clusters/{home}:thief-mb{SECRETS}/hidden")
+    assert code == 403 and "synctargets/proxy" in reply["message"], reply
     code, reply = world.alice.request("GET", f"/clusters/{home}:thief-mb/api/v1/secrets")
     assert code == 403 and "secrets" in reply["message"]
 

@@ -362,6 +362,76 @@ mod tests {
         }
     }
 
+    const SPACES: [&str; 4] = ["root:t0", "root:t1", "root:t2", "root:t1:inside"];
+    const NAMES: [&str; 8] = [
+        "x",
+        "t0",
+        "t1",
+        "t2",
+        "system:apiserver",
+        "system:node:n",
+        "system:serviceaccount:ns:robot",
+        "system:anonymous",
+    ];
+    const GROUPS: [&str; 4] = [MASTERS, workspaces::CONTROLLERS, "system:nodes", "devs"];
+
+    /// Each tenant administers the workspace of their name.
+    fn town() -> Authorization {
+        let authorization = Authorization::default();
+        for tenant in ["t0", "t1", "t2"] {
+            let binding = json!({"roleRef": {"kind": "ClusterRole", "name": "cluster-admin"},
+                "subjects": [{"kind": "User", "name": tenant}]});
+            let cluster = format!("root:{tenant}");
+            let roles = first_roles(&cluster);
+            roles.write().unwrap().set_binding("", tenant, Some(&binding));
+            authorization.roles.write().unwrap().insert(cluster.into(), roles);
+        }
+        authorization
+    }
+
+    proptest::proptest! {
+        /// Whoever a tenant becomes in the own workspace, and whatever the headers say: it is worth something there and nothing elsewhere, by
+        /// every way in which rights are asked for. Whoever an administrator of the server becomes is that one everywhere.
+        #[test]
+        fn impersonation_counts_where_it_was_allowed(
+            by_admin: bool, home in 0..3usize, name in 0..NAMES.len(), groups in proptest::collection::vec(0..GROUPS.len(), 0..4),
+            forged in proptest::collection::vec((0..3usize, 0..SPACES.len()), 0..3),
+        ) {
+            let authorization = town();
+            let (tenant, place) = (["t0", "t1", "t2"][home], SPACES[home]);
+            let mut sender = User { name: tenant.into(), ..User::default() };
+            if by_admin {
+                sender.groups.push(MASTERS.into());
+            }
+            let groups = groups.iter().map(|group| GROUPS[*group].to_owned()).collect();
+            let mut user = User { name: NAMES[name].into(), groups, ..User::default() };
+            for (key, space) in forged {
+                let key = ["scopes", "cluster-name", "else"][key];
+                user.extra.insert(format!("authentication.kcp.io/{key}"), vec![format!("cluster:{}", SPACES[space])]);
+            }
+            workspaces::confine(&mut user, &sender, place);
+            let (masters, controller) = (user.is_in(MASTERS), user.is_in(workspaces::CONTROLLERS));
+            proptest::prop_assert!(!user.is_itself());
+            proptest::prop_assert_eq!(user.rules_everywhere(), by_admin && masters);
+            proptest::prop_assert_eq!(workspaces::reaches_all(&user), by_admin && (masters || controller));
+            let everything = [Rule { verbs: vec!["*".into()], groups: vec!["*".into()], resources: vec!["*".into()], ..Rule::default() }];
+            let delete = of_target(Verb::Delete, &Target { resource: "secrets".into(), namespace: "ns".into(), ..Target::default() });
+            for cluster in SPACES.into_iter().chain([ROOT, EVERYWHERE]) {
+                let there = cluster == place || by_admin;
+                let is_account = user.name.starts_with("system:serviceaccount:");
+                let counts = masters && there && (!is_account || cluster == place);
+                let expected = counts || there && cluster == format!("root:{}", user.name);
+                let here = authorization.in_workspace(cluster);
+                let seen = workspaces::seen_from(&user, cluster);
+                proptest::prop_assert_eq!(here.allows(&seen, &delete), expected, "{} {:?}", cluster, seen);
+                proptest::prop_assert_eq!(here.check_escalation(&user, "ns", &everything).is_ok(), expected, "{} {:?}", cluster, seen);
+                proptest::prop_assert_eq!(seen.rules(cluster), counts, "{} {:?}", cluster, seen);
+                // Also without looking at who they are there.
+                proptest::prop_assert!(there || !here.allows(&user, &delete), "{} {:?}", cluster, user);
+            }
+        }
+    }
+
     /// Somebody who tries out names of workspaces must not fill our memory.
     #[test]
     fn asking_about_unknown_workspaces_leaves_no_trace() {

@@ -30,9 +30,11 @@ pub fn right(edge: &EdgeId, method: &Method, upgrade: bool) -> Attributes {
     }
 }
 
-/// What somebody must be allowed there to know that the edge exists.
-pub fn knowing(edge: &EdgeId) -> Attributes {
-    Attributes { verb: "get".to_owned(), subresource: String::new(), ..right(edge, &Method::GET, false) }
+/// Of these, somebody must be allowed one there to know that the edge exists: to see its SyncTarget, or to ask the edge for anything.
+pub fn knowing(edge: &EdgeId) -> impl Iterator<Item = Attributes> {
+    let seeing = Attributes { subresource: String::new(), ..right(edge, &Method::GET, false) };
+    let methods = [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
+    std::iter::once(seeing).chain(methods.into_iter().map(|method| right(edge, &method, false)))
 }
 
 /// A user of the center as an edge knows them. People and their groups are the same everywhere. Accounts and nodes of the center are not
