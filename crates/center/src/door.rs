@@ -5,20 +5,30 @@ use std::sync::Arc;
 use api::status::{Result, Status};
 use futures::future::BoxFuture;
 use link::transport::{self, Line, Refusal};
-use server::{Protocol, Server, identity::User, mount::TlsStream};
+use server::{
+    Protocol, Server,
+    identity::{User, pki::ends_der},
+    mount::TlsStream,
+};
 
-use crate::{Fleet, edges::Edge, session};
+use crate::{
+    Fleet,
+    edges::Edge,
+    session::{self, Credential},
+};
 
 pub struct Sessions(pub Arc<Fleet>);
 
 impl Sessions {
     /// The edge that asks and what its certificate says, if it is let in.
-    fn let_in(&self, who: Result<User>) -> Result<(Arc<Edge>, String)> {
+    fn let_in(&self, who: Result<User>, stream: &TlsStream) -> Result<(Arc<Edge>, Credential)> {
         let user = who?;
         if self.0.history().is_none() {
             return Err(Status::unavailable("the center is starting").retry_after(1));
         }
-        Ok((self.0.known(&user)?, user.uid))
+        let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let ends = certificate.and_then(|certificate| ends_der(certificate)).unwrap_or_default();
+        Ok((self.0.known(&user)?, Credential { text: user.uid, ends }))
     }
 }
 
@@ -29,7 +39,7 @@ impl Protocol for Sessions {
 
     fn speak(&self, server: Arc<Server>, who: Result<User>, stream: TlsStream) -> BoxFuture<'static, ()> {
         let fleet = self.0.clone();
-        match self.let_in(who) {
+        match self.let_in(who, &stream) {
             Ok((edge, credential)) => Box::pin(session::run(fleet, server, edge, credential, Line::over(stream))),
             Err(status) => Box::pin(async move {
                 let after = status.details.map_or(0, |details| details.retry_after_seconds);

@@ -40,7 +40,7 @@ impl Mount for Reported {
                 name: edge.name.clone(),
                 ..Attributes::default()
             };
-            server.allow(asked.user, asked.request.headers(), &asked.cluster, &attributes)?;
+            server.allow(asked.user, &asked.request, &asked.cluster, &attributes)?;
             if fleet.edges.get(&edge).is_none() {
                 return Err(Status::not_found("workload.kcp.io", "synctargets", &edge.name));
             }

@@ -38,8 +38,16 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Tells what an edge took, but a cluster behind it did not, from what the edge did not take.
 const IN_ITS_CLUSTER: &str = "in its cluster: ";
 
-/// From the first message to the last. `credential` is what the edge's certificate says.
-pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, credential: String, line: Line) {
+/// What an edge's certificate says.
+pub struct Credential {
+    /// Which life of which SyncTarget it is for.
+    pub text: String,
+    /// When it ends, in seconds since 1970.
+    pub ends: i64,
+}
+
+/// From the first message to the last.
+pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, credential: Credential, line: Line) {
     if let Err(after) = fleet.admit() {
         let _ = line.send(Message::Close { reason: CloseReason::Busy, retry_after: Some(after) }).await;
         return;
@@ -59,7 +67,7 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, creden
     // Whoever changes the SyncTarget tells the session from now on. What was said before is found here.
     let current = fleet.edges.get(&edge.id).filter(|known| Arc::ptr_eq(known, &edge)).map(|edge| edge.target());
     let is_same = |now: Arc<Target>| {
-        (&now.uid, now.cut) == (&target.uid, false) && now.credential.as_deref() == Some(&*credential)
+        (&now.uid, now.cut) == (&target.uid, false) && now.credential.as_deref() == Some(&*credential.text)
     };
     if !current.is_some_and(is_same) {
         edge.end(&live, clock::unix());
@@ -74,6 +82,7 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, creden
         live: &live,
         set,
         uid: &target.uid,
+        ends: credential.ends,
         cursor: 0,
         greeted: false,
         confirmed: None,
@@ -91,7 +100,7 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, creden
         fleet.news.tell(|| News::Edge(edge.id.clone()));
         if connected && !*server.shutdown.borrow() {
             // Whoever was sent away does not come back in a moment.
-            let revoked = edge.target().credential.as_deref() != Some(&*credential);
+            let revoked = edge.target().credential.as_deref() != Some(&*credential.text);
             fleet.statuses.push(&edge.id, if revoked { Duration::ZERO } else { GRACE });
         }
     }
@@ -106,6 +115,8 @@ struct Driver<'a> {
     live: &'a Arc<Live>,
     set: Arc<Set>,
     uid: &'a str,
+    /// When the certificate of the edge ends.
+    ends: i64,
     /// How many changes of the set the session was told of.
     cursor: u64,
     greeted: bool,
@@ -171,6 +182,8 @@ impl Driver<'_> {
                     self.handle(Input::Received(message)).await;
                 }
                 Event::Changed => self.changed().await,
+                // An edge that has a new certificate comes back with that one.
+                Event::Tick if clock::unix() >= self.ends => self.handle(Input::End(CloseReason::Other)).await,
                 Event::Tick => self.handle(Input::Tick).await,
             }
             self.attend().await;

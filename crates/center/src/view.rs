@@ -63,7 +63,7 @@ impl Mount for View {
                 resource: "synctargets".to_owned(),
                 ..Attributes::default()
             };
-            server.allow(asked.user, asked.request.headers(), &asked.cluster, &attributes)?;
+            server.allow(asked.user, &asked.request, &asked.cluster, &attributes)?;
             let edges = fleet.edges.list(Some(&asked.cluster));
             let edges: Vec<Shown> = edges.iter().map(|edge| show(&fleet, &server, edge)).collect();
             let text = serde_json::to_vec(&serde_json::json!({"edges": edges})).unwrap_or_default();

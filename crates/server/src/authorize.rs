@@ -5,19 +5,21 @@ use std::{
     sync::{Arc, LazyLock, PoisonError, RwLock},
 };
 
-use api::{selector::FieldSelector, status::Result};
-use http::{HeaderMap, Method};
+use api::{
+    selector::FieldSelector,
+    status::{Result, Status},
+};
+use http::{Extensions, HeaderMap, Method};
 
 use crate::{
-    Server,
+    Server, audit,
     cache::{Cache, Change, ChangeKind, Observer},
     identity::{
-        Attributes, Authorizer, Bound, Decision, Found, Lookup, User,
-        authenticate::MASTERS,
-        impersonate, node_authorizer,
+        Attributes, Authorizer, Bound, Decision, Found, ITSELF, Lookup, User, impersonate, node_authorizer,
         nodes::{self, Nodes},
         policy,
-        rbac::Roles,
+        rbac::{Roles, Rule},
+        signing::{EDGES, SYNCTARGETS, edge_of},
     },
     request::{Query, ROOT, Target, Verb},
     workspaces::{self, wildcard::EVERYWHERE},
@@ -119,14 +121,20 @@ impl Workspace {
 impl Workspace {
     /// What is decided before anybody looks at roles.
     fn decided(&self, user: &User, attributes: &Attributes) -> Option<bool> {
-        if workspaces::is_confined_elsewhere(user, &self.cluster) {
+        if user.is_confined_elsewhere(&self.cluster) {
             return Some(false);
         }
         if self.cluster == EVERYWHERE {
             let reads = matches!(attributes.verb.as_str(), "list" | "watch") || !attributes.path.is_empty();
-            return Some(user.is_in(MASTERS) || user.is_in(workspaces::CONTROLLERS) && reads);
+            return Some(user.rules(EVERYWHERE) || workspaces::reaches_all(user) && reads);
         }
         None
+    }
+
+    /// Nobody may give others what they do not have here: checks the rules of a role that a user wants to write or to bind.
+    pub fn check_escalation(&self, user: &User, namespace: &str, rules: &[Rule]) -> std::result::Result<(), String> {
+        let user = workspaces::seen_from(user, &self.cluster);
+        self.roles.read().unwrap_or_else(PoisonError::into_inner).check_escalation(&user, namespace, rules)
     }
 }
 
@@ -157,20 +165,48 @@ impl Authorizer for Workspace {
 }
 
 impl Server {
-    /// The user that a request is made as: the sender, or whom the sender may impersonate.
-    pub fn act_as(&self, sender: User, headers: &HeaderMap, cluster: &str, attributes: &Attributes) -> Result<User> {
+    /// The user that a request is made as: the sender, or whom the sender may impersonate. The audit log is told of the latter.
+    pub fn act_as(
+        &self,
+        sender: User,
+        (headers, extensions): (&HeaderMap, &Extensions),
+        cluster: &str,
+        attributes: &Attributes,
+    ) -> Result<User> {
         let sender = workspaces::seen_from(&sender, cluster).into_owned();
         let wanted = impersonate::wanted(headers)?;
         // An administrator in another's name sees what that one sees, also of workspaces that are not there.
-        if wanted.is_none() || !sender.is_in(MASTERS) {
+        if wanted.is_none() || !sender.rules(cluster) {
             self.enter(&sender, cluster)?;
         }
         let Some(wanted) = wanted else { return Ok(sender) };
+        if wanted.name == ITSELF && cluster != ROOT {
+            let why = "nobody but the server itself has this name outside the workspace root";
+            return Err(Status::forbidden("", "users", ITSELF, why));
+        }
         let here = self.authorization.in_workspace(cluster);
         let mut user = impersonate::become_user(&sender, &wanted, attributes, &here, self.identity.modes())?;
         workspaces::confine(&mut user, &sender, cluster);
+        if let Some(trail) = audit::of(extensions) {
+            trail.became(&user);
+        }
         self.enter(&user, cluster)?;
         Ok(user)
+    }
+
+    /// The same by name alone: may they do that, as whoever they ask to be? Nobody is told.
+    pub fn may(&self, sender: &User, headers: &HeaderMap, cluster: &str, attributes: &Attributes) -> bool {
+        let user = self.act_as(sender.clone(), (headers, &Extensions::new()), cluster, attributes);
+        user.is_ok_and(|user| self.authorize(&user, cluster, attributes).is_ok())
+    }
+
+    /// Somebody shows the certificate of an edge that was revoked, whose SyncTarget is gone, or in whose name another machine has joined.
+    pub fn is_shut_out(&self, user: &User) -> bool {
+        let edge = Some(user).filter(|user| user.is_in(EDGES)).and_then(|user| edge_of(&user.name));
+        let Some((workspace, name)) = edge else { return false };
+        let target = self.cache.get(SYNCTARGETS, &format!("{workspace}//{name}"));
+        let credential = target.and_then(|target| types::join::credential_of(&target.value()));
+        credential.is_none_or(|credential| credential != user.uid)
     }
 
     /// May a user, of whichever workspace, do that in this one? Accounts of others are not its own of that name.
@@ -239,7 +275,10 @@ impl Lookup for Cache {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::identity::authenticate::MASTERS;
 
     /// Rights on single objects are enough to list and watch just them, but never to delete a collection.
     #[test]
@@ -266,7 +305,7 @@ mod tests {
         let authorization = Authorization::default();
         let user = |name: &str, group: &str| User { name: name.into(), groups: vec![group.into()], ..User::default() };
         let mut confined = user("jane", MASTERS);
-        confined.extra.insert("authentication.kcp.io/scopes".into(), vec!["cluster:root:a".into()]);
+        confined.confine("root:a");
         let pods = Target { resource: "pods".into(), namespace: "ns".into(), ..Target::default() };
         for cluster in [ROOT, "root:a", "root:b", EVERYWHERE] {
             let here = authorization.in_workspace(cluster);
@@ -294,6 +333,102 @@ mod tests {
             let controller = user("c", workspaces::CONTROLLERS);
             assert_eq!(here.allows(&controller, &of_target(Verb::List, &pods)), cluster == EVERYWHERE);
             assert!(!here.allows(&controller, &of_target(Verb::Delete, &pods)));
+        }
+    }
+
+    /// Whom somebody became in another workspace has no rights to give here: neither those of the group, nor those of the name.
+    #[test]
+    fn nobody_gives_away_what_they_are_elsewhere() {
+        let authorization = Authorization::default();
+        let roles = first_roles("root:v");
+        let binding = json!({"roleRef": {"kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "User", "name": "victor"}]});
+        roles.write().unwrap().set_binding("", "victor", Some(&binding));
+        authorization.roles.write().unwrap().insert("root:v".into(), roles);
+        let here = authorization.in_workspace("root:v");
+        let everything = [Rule {
+            verbs: vec!["*".into()],
+            groups: vec!["*".into()],
+            resources: vec!["*".into()],
+            ..Rule::default()
+        }];
+        for (name, group, has) in [("victor", "devs", true), ("x", MASTERS, true), ("bob", "devs", false)] {
+            let mut user = User { name: name.into(), groups: vec![group.into()], ..User::default() };
+            assert_eq!(here.check_escalation(&user, "", &everything).is_ok(), has, "{name}");
+            user.confine("root:v");
+            assert_eq!(here.check_escalation(&user, "", &everything).is_ok(), has, "{name}, here");
+            user.confine("root:p");
+            assert!(here.check_escalation(&user, "", &everything).is_err(), "{name}, elsewhere");
+        }
+    }
+
+    const SPACES: [&str; 4] = ["root:t0", "root:t1", "root:t2", "root:t1:inside"];
+    const NAMES: [&str; 8] = [
+        "x",
+        "t0",
+        "t1",
+        "t2",
+        "system:apiserver",
+        "system:node:n",
+        "system:serviceaccount:ns:robot",
+        "system:anonymous",
+    ];
+    const GROUPS: [&str; 4] = [MASTERS, workspaces::CONTROLLERS, "system:nodes", "devs"];
+
+    /// Each tenant administers the workspace of their name.
+    fn town() -> Authorization {
+        let authorization = Authorization::default();
+        for tenant in ["t0", "t1", "t2"] {
+            let binding = json!({"roleRef": {"kind": "ClusterRole", "name": "cluster-admin"},
+                "subjects": [{"kind": "User", "name": tenant}]});
+            let cluster = format!("root:{tenant}");
+            let roles = first_roles(&cluster);
+            roles.write().unwrap().set_binding("", tenant, Some(&binding));
+            authorization.roles.write().unwrap().insert(cluster.into(), roles);
+        }
+        authorization
+    }
+
+    proptest::proptest! {
+        /// Whoever a tenant becomes in the own workspace, and whatever the headers say: it is worth something there and nothing elsewhere, by
+        /// every way in which rights are asked for. Whoever an administrator of the server becomes is that one everywhere.
+        #[test]
+        fn impersonation_counts_where_it_was_allowed(
+            by_admin: bool, home in 0..3usize, name in 0..NAMES.len(), groups in proptest::collection::vec(0..GROUPS.len(), 0..4),
+            forged in proptest::collection::vec((0..3usize, 0..SPACES.len()), 0..3),
+        ) {
+            let authorization = town();
+            let (tenant, place) = (["t0", "t1", "t2"][home], SPACES[home]);
+            let mut sender = User { name: tenant.into(), ..User::default() };
+            if by_admin {
+                sender.groups.push(MASTERS.into());
+            }
+            let groups = groups.iter().map(|group| GROUPS[*group].to_owned()).collect();
+            let mut user = User { name: NAMES[name].into(), groups, ..User::default() };
+            for (key, space) in forged {
+                let key = ["scopes", "cluster-name", "else"][key];
+                user.extra.insert(format!("authentication.kcp.io/{key}"), vec![format!("cluster:{}", SPACES[space])]);
+            }
+            workspaces::confine(&mut user, &sender, place);
+            let (masters, controller) = (user.is_in(MASTERS), user.is_in(workspaces::CONTROLLERS));
+            proptest::prop_assert!(!user.is_itself());
+            proptest::prop_assert_eq!(user.rules_everywhere(), by_admin && masters);
+            proptest::prop_assert_eq!(workspaces::reaches_all(&user), by_admin && (masters || controller));
+            let everything = [Rule { verbs: vec!["*".into()], groups: vec!["*".into()], resources: vec!["*".into()], ..Rule::default() }];
+            let delete = of_target(Verb::Delete, &Target { resource: "secrets".into(), namespace: "ns".into(), ..Target::default() });
+            for cluster in SPACES.into_iter().chain([ROOT, EVERYWHERE]) {
+                let there = cluster == place || by_admin;
+                let is_account = user.name.starts_with("system:serviceaccount:");
+                let counts = masters && there && (!is_account || cluster == place);
+                let expected = counts || there && cluster == format!("root:{}", user.name);
+                let here = authorization.in_workspace(cluster);
+                let seen = workspaces::seen_from(&user, cluster);
+                proptest::prop_assert_eq!(here.allows(&seen, &delete), expected, "{} {:?}", cluster, seen);
+                proptest::prop_assert_eq!(here.check_escalation(&user, "ns", &everything).is_ok(), expected, "{} {:?}", cluster, seen);
+                proptest::prop_assert_eq!(seen.rules(cluster), counts, "{} {:?}", cluster, seen);
+                // Also without looking at who they are there.
+                proptest::prop_assert!(there || !here.allows(&user, &delete), "{} {:?}", cluster, user);
+            }
         }
     }
 

@@ -127,6 +127,11 @@ impl Server {
             },
             Sender::Known(user) => user,
         };
+        if self.is_shut_out(&sender) && !mount.as_ref().is_some_and(|mount| mount.is_for_edges()) {
+            return Err(Status::new(401, "Unauthorized", "the certificate of this edge is not good any more"));
+        }
+        let asked = (request.method(), request.headers());
+        let mount = mount.filter(|mount| !mount.hides(&self, &sender, &path.cluster, asked));
         if let Some(trail) = audit::of(request.extensions()) {
             let attributes = match &path.route {
                 Route::Resource(target) => match Verb::of(request.method(), target, &query) {
@@ -169,10 +174,22 @@ impl Server {
         }
     }
 
-    /// May this user, or whom they act as, do that? If so, as whom.
-    pub fn allow(&self, sender: User, headers: &HeaderMap, cluster: &str, attributes: &Attributes) -> Result<User> {
-        let user = self.act_as(sender, headers, cluster, attributes)?;
+    /// May the sender of a request, or whom they act as, do that in this workspace? If so, as whom. The audit log is told.
+    pub fn allow<B>(&self, sender: User, request: &Request<B>, cluster: &str, attributes: &Attributes) -> Result<User> {
+        self.allow_from(sender, (request.headers(), request.extensions()), cluster, attributes)
+    }
+
+    /// The same by what came with the request.
+    pub(crate) fn allow_from(
+        &self,
+        sender: User,
+        from: (&HeaderMap, &http::Extensions),
+        cluster: &str,
+        attributes: &Attributes,
+    ) -> Result<User> {
+        let user = self.act_as(sender, from, cluster, attributes)?;
         self.authorize(&user, cluster, attributes)?;
+        self.note_allowed(from.1, &user, cluster, attributes);
         Ok(user)
     }
 
@@ -185,9 +202,7 @@ impl Server {
         request: &Request<Arriving>,
     ) -> Result<Option<Seat>> {
         let attributes = authorize::of_path(request.method(), path);
-        let user = self.act_as(sender, request.headers(), cluster, &attributes)?;
-        self.authorize(&user, cluster, &attributes)?;
-        self.note_allowed(request.extensions(), &user, cluster, &attributes);
+        let user = self.allow(sender, request, cluster, &attributes)?;
         self.seat_for_path(&user, cluster, path).await
     }
 
@@ -212,15 +227,13 @@ impl Server {
         }
         let verb = Verb::of(&parts.method, &target, &query).ok_or_else(Status::method_not_allowed)?;
         let attributes = authorize::of_request(verb, &target, &query);
-        let user = self.act_as(sender, &parts.headers, &cluster, &attributes);
-        let user = match user.and_then(|user| self.authorize(&user, &cluster, &attributes).map(|()| user)) {
+        let user = match self.allow_from(sender, (&parts.headers, &parts.extensions), &cluster, &attributes) {
             Ok(user) => user,
             Err(refusal) => {
                 pass_over(body).await;
                 return Err(refusal);
             }
         };
-        self.note_allowed(&parts.extensions, &user, &cluster, &attributes);
         let kind = self.kinds.find(&cluster, &target.group, &target.version, &target.resource);
         let Some(kind) = kind else {
             if let Some(told) = system::unbound(&cluster, &target.group, &target.resource) {
@@ -252,10 +265,16 @@ impl Server {
     }
 
     /// Tells the trail, if there is one, who may do it and why.
-    fn note_allowed(&self, extensions: &http::Extensions, user: &User, cluster: &str, attributes: &Attributes) {
+    pub(crate) fn note_allowed(
+        &self,
+        extensions: &http::Extensions,
+        user: &User,
+        cluster: &str,
+        attributes: &Attributes,
+    ) {
         if let Some(trail) = audit::of(extensions) {
             let here = self.authorization.in_workspace(cluster);
-            trail.allowed(user, || here.authorize(&seen_from(user, cluster), attributes).reason);
+            trail.allowed(|| here.authorize(&seen_from(user, cluster), attributes).reason);
         }
     }
 
@@ -282,7 +301,7 @@ impl Server {
             return Err(Status::method_not_allowed());
         }
         let verb = Verb::of(&parts.method, &target, &query).ok_or_else(Status::method_not_allowed)?;
-        let asked = exports::enter(&self, &door, sender, &parts.headers, verb, &cluster, &target)?;
+        let asked = exports::enter(&self, &door, sender, &parts, verb, &cluster, &target)?;
         let Some((kind, view, user)) = asked else { return Ok(nonresource::not_found()) };
         self.perform(Asked { cluster, kind, target, query, user, verb, view: Some(view) }, parts, body).await
     }

@@ -96,6 +96,7 @@ async fn begin(options: Options) -> Result<Running, Error> {
     if fresh {
         server.cache.begin_here();
     }
+    server.exports.prepare(&server.cache);
     server.identity.publish(address)?;
     let ended = tokio::spawn(accept(server.clone(), listener, tls));
     controllers.start(&server);

@@ -8,7 +8,7 @@ use api::{
 };
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{Request, Response};
+use http::{HeaderMap, Method, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 
 use crate::{
@@ -27,6 +27,17 @@ pub trait Mount: Send + Sync + 'static {
 
     /// Whether somebody whom the server does not know may ask here: whoever joins has no credentials yet.
     fn is_open(&self, _path: &str) -> bool {
+        false
+    }
+
+    /// Whether a path shall look as if nothing were there to somebody who may not know of it. It is then answered as any other path of a
+    /// workspace that does not exist.
+    fn hides(&self, _server: &Server, _user: &User, _cluster: &str, _asked: (&Method, &HeaderMap)) -> bool {
+        false
+    }
+
+    /// Whether only edges ask here. It is then up to the mount which of their certificates are still good, and what the others are told.
+    fn is_for_edges(&self) -> bool {
         false
     }
 

@@ -3,6 +3,9 @@
 use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::names;
 
 /// What `selvedge join-token create` prints: `<id>.<secret>.<pin>.<workspace>`. The center keeps a hash of the secret only.
 #[derive(Clone, PartialEq, Eq)]
@@ -106,6 +109,20 @@ pub fn credential(uid: &str, of_target: Option<&str>) -> String {
         Some(credential) => format!("{uid}.{credential}"),
         None => uid.to_owned(),
     }
+}
+
+/// The credential of an edge that was revoked: no certificate has it.
+pub const REVOKED: &str = "revoked";
+
+/// What a certificate has to say to be good for this SyncTarget. `None`: none is.
+pub fn credential_of(target: &Value) -> Option<String> {
+    let metadata = target.get("metadata")?;
+    if metadata.get("deletionTimestamp").is_some() {
+        return None;
+    }
+    let uid = metadata.get("uid")?.as_str()?;
+    let of_target = metadata.get("annotations").and_then(|all| all.get(names::CREDENTIAL)).and_then(Value::as_str);
+    (of_target != Some(REVOKED)).then(|| credential(uid, of_target))
 }
 
 #[cfg(test)]

@@ -47,6 +47,10 @@ impl Mount for Forwards {
         path == PATH
     }
 
+    fn is_for_edges(&self) -> bool {
+        true
+    }
+
     fn serve(&self, server: Arc<Server>, asked: Mounted) -> BoxFuture<'static, Result<Response<Body>>> {
         let fleet = self.0.clone();
         Box::pin(async move {

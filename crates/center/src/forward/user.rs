@@ -41,6 +41,7 @@ pub fn user_of(server: &Server, edge: &EdgeId, local: &LocalUser) -> Result<User
         uid,
         groups: local.groups.iter().map(|group| edge.local(group)).collect(),
         extra: extra.collect(),
+        ..User::default()
     })
 }
 

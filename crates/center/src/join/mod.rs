@@ -41,6 +41,10 @@ impl Mount for Joining {
         path == paths::JOIN
     }
 
+    fn is_for_edges(&self) -> bool {
+        true
+    }
+
     fn is_open(&self, _path: &str) -> bool {
         true
     }

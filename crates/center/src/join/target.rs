@@ -6,23 +6,10 @@ use api::status::{Result, Status};
 use http::Method;
 use serde_json::{Value, json};
 use server::{Server, identity::User};
+pub use types::join::{REVOKED, credential_of};
 use types::{EdgeId, join, names};
 
 use super::{call, token::Grant};
-
-/// The credential of an edge that was revoked: no certificate has it.
-pub const REVOKED: &str = "revoked";
-
-/// What a certificate has to say to be good for this SyncTarget. `None`: none is.
-pub fn credential_of(target: &Value) -> Option<String> {
-    let metadata = target.get("metadata")?;
-    if metadata.get("deletionTimestamp").is_some() {
-        return None;
-    }
-    let uid = metadata.get("uid")?.as_str()?;
-    let of_target = metadata.get("annotations").and_then(|all| all.get(names::CREDENTIAL)).and_then(Value::as_str);
-    (of_target != Some(REVOKED)).then(|| join::credential(uid, of_target))
-}
 
 /// Whether somebody with this certificate is the edge that the SyncTarget stands for. To be asked when a session starts, and again
 /// whenever the SyncTarget changes: one that was made anew, or revoked, or joined by another machine since, shuts it out.

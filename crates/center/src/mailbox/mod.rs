@@ -67,7 +67,7 @@ async fn answer(fleet: Arc<Fleet>, server: Arc<Server>, asked: Mounted) -> Resul
         // Whoever may look is not yet somebody who may do, and exec is opened with GET.
         attributes.verb = "create".to_owned();
     }
-    let user = server.allow(asked.user, asked.request.headers(), PROVIDER, &attributes)?;
+    let user = server.allow(asked.user, &asked.request, PROVIDER, &attributes)?;
     let edge = fleet.of_mailbox(&asked.cluster).and_then(|id| fleet.edges.get(&id)).ok_or_else(|| {
         let name = mailbox::of_path(&asked.cluster).unwrap_or_default();
         Status::not_found("tenancy.kcp.io", "workspaces", name)

@@ -168,7 +168,8 @@ async fn run(
                     Output::Dial => match fleet.known(&user) {
                         Ok(edge) => {
                             let (near, far) = pair();
-                            tokio::spawn(session::run(fleet.clone(), server.clone(), edge, user.uid.clone(), far));
+                            let credential = session::Credential { text: user.uid.clone(), ends: i64::MAX };
+                            tokio::spawn(session::run(fleet.clone(), server.clone(), edge, credential, far));
                             line = Some(near);
                             inputs.push(Input::Connected);
                         }

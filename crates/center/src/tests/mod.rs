@@ -308,7 +308,8 @@ async fn a_session_is_small() {
     drop(florin);
     let edge = center.fleet.edges.get(&EdgeId::new("root", "florin")).unwrap();
     let (line, _other) = edge::pair();
-    let task = crate::session::run(center.fleet.clone(), center.server().clone(), edge, String::new(), line);
+    let credential = crate::session::Credential { text: String::new(), ends: i64::MAX };
+    let task = crate::session::run(center.fleet.clone(), center.server().clone(), edge, credential, line);
     let (task, machine) = (size_of_val(&task), size_of::<link::Session>());
     let live = size_of::<crate::edges::Live>() + size_of::<crate::edges::Edge>();
     assert!(

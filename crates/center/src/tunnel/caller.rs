@@ -1,7 +1,8 @@
 //! Who asks, as the edge is told. Pure.
 
+use api::status::{Result, Status};
 use http::{HeaderMap, HeaderName, Method};
-use server::identity::{Attributes, User};
+use server::identity::{Attributes, Mark, User};
 use types::EdgeId;
 
 const ACCOUNT: &str = "system:serviceaccount:";
@@ -29,9 +30,26 @@ pub fn right(edge: &EdgeId, method: &Method, upgrade: bool) -> Attributes {
     }
 }
 
+/// Of these, somebody must be allowed one there to know that the edge exists: to see its SyncTarget, or to ask the edge for anything.
+pub fn knowing(edge: &EdgeId) -> impl Iterator<Item = Attributes> {
+    let seeing = Attributes { subresource: String::new(), ..right(edge, &Method::GET, false) };
+    let methods = [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
+    std::iter::once(seeing).chain(methods.into_iter().map(|method| right(edge, &method, false)))
+}
+
 /// A user of the center as an edge knows them. People and their groups are the same everywhere. Accounts and nodes of the center are not
-/// those of the same name at the edge.
-pub fn abroad(mut user: User) -> User {
+/// those of the same name at the edge. Whom somebody became in one workspace of the center, by rights that they have there, they are
+/// there only: an edge is told of nobody but those who are somebody everywhere.
+pub fn abroad(mut user: User, edge: &EdgeId) -> Result<User> {
+    if let Some(workspace) = user.scope() {
+        let why = format!(
+            "User {:?} counts in the workspace {workspace} only, and the edge {edge} decides by itself whom it lets do what: ask in your own \
+             name, without impersonation",
+            user.name
+        );
+        return Err(Status::forbidden("workload.kcp.io", "synctargets", &edge.name, &why));
+    }
+    user.mark = Mark::default();
     if let Some(account) = user.name.strip_prefix(ACCOUNT) {
         user.name = format!("system:kcp:serviceaccount:{}:{account}", user.home());
     }
@@ -40,8 +58,8 @@ pub fn abroad(mut user: User) -> User {
     };
     user.groups.retain(|group| !only_here(group));
     // In which of the center's workspaces they are at home, or may go, means nothing there.
-    user.extra.retain(|key, _| !key.starts_with("authentication.kcp.io/"));
-    user
+    user.forget_place();
+    Ok(user)
 }
 
 /// Takes out of a request what it was let in by: the edge is told who asks, and by nobody else.
@@ -65,6 +83,7 @@ mod tests {
 
     #[test]
     fn people_are_the_same_everywhere_and_accounts_are_not() {
+        let edge = EdgeId::new("root:a", "thief");
         for (here, there) in [
             (user("alice", &["devs", "system:authenticated"]), user("alice", &["devs", "system:authenticated"])),
             (user("root", &["system:masters"]), user("root", &["system:masters"])),
@@ -74,11 +93,31 @@ mod tests {
             ),
             (user("system:node:n1", &["system:nodes"]), user("system:node:n1", &[])),
         ] {
-            assert_eq!(abroad(here), there);
+            assert_eq!(abroad(here, &edge), Ok(there));
         }
         let mut tenant = user("system:serviceaccount:ns:robot", &[]);
         tenant.extra.insert("authentication.kcp.io/cluster-name".into(), vec!["root:a".into()]);
-        assert_eq!(abroad(tenant), user("system:kcp:serviceaccount:root:a:ns:robot", &[]));
+        assert_eq!(abroad(tenant, &edge), Ok(user("system:kcp:serviceaccount:root:a:ns:robot", &[])));
+        // The server itself is nobody in particular at another server.
+        assert!(!abroad(User::itself(), &edge).unwrap().is_itself());
+    }
+
+    #[test]
+    fn nobody_goes_abroad_as_whom_they_became_at_home() {
+        let edge = EdgeId::new("root:a", "thief");
+        for (name, group) in [
+            ("x", "system:masters"),
+            ("victor", "devs"),
+            ("system:node:n1", "system:nodes"),
+            ("system:serviceaccount:kube-system:admin", "system:serviceaccounts"),
+            ("system:kube-controller-manager", "system:authenticated"),
+        ] {
+            for scope in ["root:a", "root", "root:espw", ""] {
+                let mut became = user(name, &[group]);
+                became.confine(scope);
+                assert_eq!(abroad(became, &edge).unwrap_err().code, 403, "{name} of {scope:?}");
+            }
+        }
     }
 
     #[test]

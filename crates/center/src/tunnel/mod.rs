@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use api::status::{Result, Status};
 use futures::future::BoxFuture;
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use link::{
     Message,
     transport::{self, Stream, paths},
@@ -51,6 +51,16 @@ impl Mount for Mailboxes {
         edge.is_some_and(|edge| self.0.edges.get(&edge).is_some())
     }
 
+    /// Which edges there are is not for everybody to find out.
+    fn hides(&self, server: &Server, user: &User, cluster: &str, (method, headers): (&Method, &HeaderMap)) -> bool {
+        let Some(edge) = EdgeId::of_mailbox(cluster) else { return false };
+        let right = caller::right(&edge, method, onward::is_upgrade(headers));
+        let may_ask = || server.may(user, headers, &edge.workspace, &right);
+        let none = HeaderMap::new();
+        let may_know = || caller::knowing(&edge).any(|right| server.may(user, &none, &edge.workspace, &right));
+        !may_ask() && !may_know()
+    }
+
     fn serve(&self, server: Arc<Server>, asked: Mounted) -> BoxFuture<'static, Result<Response<Body>>> {
         Box::pin(through(self.0.clone(), server, asked))
     }
@@ -62,6 +72,10 @@ pub struct Ends(pub Arc<Fleet>);
 impl Mount for Ends {
     fn takes(&self, _cluster: &str, path: &str) -> bool {
         path == paths::TUNNEL
+    }
+
+    fn is_for_edges(&self) -> bool {
+        true
     }
 
     fn serve(&self, _server: Arc<Server>, asked: Mounted) -> BoxFuture<'static, Result<Response<Body>>> {
@@ -82,9 +96,8 @@ impl Mount for Ends {
 
 async fn through(fleet: Arc<Fleet>, server: Arc<Server>, asked: Mounted) -> Result<Response<Body>> {
     let edge = EdgeId::of_mailbox(&asked.cluster).ok_or_else(Status::no_such_path)?;
-    let headers = asked.request.headers();
-    let right = caller::right(&edge, asked.request.method(), onward::is_upgrade(headers));
-    let user = server.allow(asked.user, headers, &edge.workspace, &right)?;
+    let right = caller::right(&edge, asked.request.method(), onward::is_upgrade(asked.request.headers()));
+    let user = server.allow(asked.user, &asked.request, &edge.workspace, &right)?;
     pass(fleet, server, &edge, user, asked.request, &asked.path).await
 }
 
@@ -101,7 +114,8 @@ pub(crate) async fn pass(
         return Err(Status::unauthorized());
     }
     let mut request = onto_the_stream(request, path)?;
-    if !identity::vouch(&caller::abroad(user), request.headers_mut()) {
+    let user = caller::abroad(user, edge)?;
+    if !identity::vouch(&user, request.headers_mut()) {
         return Err(Status::bad_request("the name of the user, or of one of their groups, cannot be told to the edge"));
     }
     let (place, stream) = open(&fleet, &server, edge).await?;

@@ -94,7 +94,7 @@ impl Mount for Top {
         let source = self.0.clone();
         Box::pin(async move {
             let attributes = asked.attributes()?;
-            server.allow(asked.user.clone(), asked.request.headers(), &asked.cluster, &attributes)?;
+            server.allow(asked.user.clone(), &asked.request, &asked.cluster, &attributes)?;
             let known = matches!(attributes.resource.as_str(), "nodes" | "pods") && attributes.subresource.is_empty();
             if !known {
                 return Err(Status::no_such_path());

@@ -167,6 +167,9 @@ pub async fn validate(call: &Call, new: &Value, old: Option<&Value>) -> Result<(
 /// Judges a valid object against what else there is: limits and quotas. `old` is what it is changed from.
 pub async fn judge(call: &Call, value: &Value, old: Option<&Value>, beside: &mut Beside) -> Result<()> {
     exports::judge(call, value, old)?;
+    if &*call.kind.collection == workspaces::TYPES {
+        workspaces::judge_type(call, value, old)?;
+    }
     objects::judge(call, value, old)?;
     if on(call, Plugin::ResourceQuota) {
         quota::charge(call, value, old, beside).await?;

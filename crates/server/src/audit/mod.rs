@@ -68,7 +68,6 @@ pub struct Trail {
 #[derive(Default)]
 struct Known {
     verdict: Option<Verdict>,
-    sender: User,
     more: Map<String, Value>,
     annotations: Map<String, Value>,
     bytes: usize,
@@ -136,7 +135,6 @@ impl Trail {
         let verdict = self.audit.policy.verdict(sender, attributes);
         {
             let mut known = self.known();
-            known.sender = sender.clone();
             known.more.insert("verb".into(), attributes.verb.as_str().into());
             known.more.insert("user".into(), of_user(sender));
             known.annotations.insert(WORKSPACE.into(), cluster.into());
@@ -150,14 +148,16 @@ impl Trail {
         }
     }
 
-    /// They may, for this reason, and as this user.
-    pub fn allowed(&self, user: &User, reason: impl FnOnce() -> String) {
+    /// They were allowed to act as this user. What they may do as that one is another question.
+    pub fn became(&self, user: &User) {
+        self.known().more.insert("impersonatedUser".into(), of_user(user));
+    }
+
+    /// They may, for this reason.
+    pub fn allowed(&self, reason: impl FnOnce() -> String) {
         let mut known = self.known();
         if known.verdict.as_ref().is_none_or(|verdict| verdict.level == Level::None) {
             return;
-        }
-        if user.name != known.sender.name || user.groups != known.sender.groups {
-            known.more.insert("impersonatedUser".into(), of_user(user));
         }
         known.annotations.insert(DECISION.into(), "allow".into());
         known.annotations.insert(REASON.into(), reason().into());

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::identity::{Attributes, User};
+use crate::identity::{Attributes, ITSELF, User};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub enum Level {
@@ -136,7 +136,9 @@ impl Verdict {
 impl Rule {
     fn matches(&self, user: &User, attributes: &Attributes) -> bool {
         let has = |list: &[String], value: &str| list.iter().any(|item| item == value);
-        if !self.users.is_empty() && !has(&self.users, &user.name)
+        // The server's own name is nobody else's: whoever bears it is written down as everybody is.
+        let named = has(&self.users, &user.name) && (user.name != ITSELF || user.is_itself());
+        if !self.users.is_empty() && !named
             || !self.user_groups.is_empty() && !self.user_groups.iter().any(|group| user.is_in(group))
             || !self.verbs.is_empty() && !has(&self.verbs, &attributes.verb)
         {

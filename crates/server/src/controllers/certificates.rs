@@ -11,14 +11,13 @@ use crate::{
     Server, clock,
     identity::{
         Attributes, Authorizer, User,
-        signing::{CLIENT, EDGE, KUBELET_CLIENT, KUBELET_SERVING, Request, edge_of},
+        signing::{CLIENT, EDGE, KUBELET_CLIENT, KUBELET_SERVING, Request, SYNCTARGETS, edge_of},
     },
     internal::Internal,
     object::Object,
 };
 
 pub const REQUESTS: &str = "certificates.k8s.io/certificatesigningrequests";
-const SYNCTARGETS: &str = "workload.kcp.io/synctargets";
 const RETRY: Duration = Duration::from_secs(2);
 /// What a certificate lasts at most, and what it lasts if nobody says.
 const YEAR: i64 = 365 * 24 * 60 * 60;
@@ -94,9 +93,8 @@ fn credential(server: &Server, cluster: &str, request: &Request) -> Result<Strin
     let (_, name) =
         edge_of(&user).filter(|(workspace, _)| *workspace == cluster).ok_or("the edge is not of this workspace")?;
     let target = server.cache.get(SYNCTARGETS, &format!("{cluster}//{name}")).ok_or("the edge has no SyncTarget")?;
-    let metadata = &target.value()["metadata"];
-    let of_target = metadata["annotations"][types::names::CREDENTIAL].as_str();
-    Ok(types::join::credential(metadata["uid"].as_str().unwrap_or_default(), of_target))
+    let credential = types::join::credential_of(&target.value());
+    Ok(credential.ok_or("the edge was revoked, or its SyncTarget is being deleted: join again with a new token")?)
 }
 
 fn has(status: &Value, condition: &str) -> bool {
@@ -120,6 +118,7 @@ fn approval(server: &Server, object: &Object, value: &Value, request: &Request, 
         uid: spec["uid"].as_str().unwrap_or_default().to_owned(),
         groups: list(&spec["groups"]),
         extra: extra.map(|(key, values)| (key.clone(), list(values))).collect(),
+        ..User::default()
     };
     let may = |subresource: &str| {
         let attributes = Attributes {

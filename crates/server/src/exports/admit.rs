@@ -13,6 +13,7 @@ use crate::{
     internal,
     kinds::{Kind, system},
     verbs::create::metadata,
+    workspaces::is_internal,
 };
 
 /// Holds a binding until the bound objects are gone.
@@ -41,7 +42,7 @@ pub fn judge(call: &Call, value: &Value, old: Option<&Value>) -> Result<()> {
 /// Completes and judges a change. What a binding is bound to does not change, so the right to bind was asked for already.
 pub fn update(call: &Call, new: &mut Value, old: &Value) -> Result<()> {
     let ours = matches!(&*call.kind.collection, BINDINGS | EXPORTS | SCHEMAS);
-    if !ours || is_server(call) {
+    if !ours || is_internal(call) {
         return Ok(());
     }
     if call.target.subresource == "status" {
@@ -57,7 +58,8 @@ pub fn update(call: &Call, new: &mut Value, old: &Value) -> Result<()> {
 
 /// Judges a deletion: what workspaces are bound to stays.
 pub fn delete(call: &Call, value: &Value) -> Result<()> {
-    if is_server(call) {
+    // The server's own controllers delete, and also take whole workspaces down.
+    if is_internal(call) {
         return Ok(());
     }
     let name = value["metadata"]["name"].as_str().unwrap_or_default();
@@ -104,11 +106,6 @@ pub fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> FieldErrors {
         }
         _ => Vec::new(),
     }
-}
-
-/// The server's own controllers, also those that take a whole workspace down.
-fn is_server(call: &Call) -> bool {
-    call.user.is_itself()
 }
 
 fn hold(value: &mut Value) {

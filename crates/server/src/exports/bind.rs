@@ -14,17 +14,24 @@ pub struct World<'a> {
     /// The workspace of the export.
     pub provider: &'a str,
     pub export: Option<Value>,
+    /// The identity of the export, as its key says; none while that is not known.
+    pub identity: Option<&'a str>,
+    /// Whether the export can have given an entry of the old status.
+    pub gave: &'a dyn Fn(&Value) -> bool,
     /// An APIResourceSchema of the provider's workspace by name.
     pub schema: &'a dyn Fn(&str) -> Option<Value>,
     /// Who has the names of this definition in the binding's workspace already.
     pub taken: &'a dyn Fn(&Definition) -> Option<String>,
 }
 
-/// The new status. Resources once bound stay bound: their objects are in the workspace.
+/// The new status. Resources once bound stay bound, if the export can have given them: their objects are in the workspace.
 pub fn status(binding: &Value, world: &World<'_>, now: &str) -> Value {
     let mut status = if binding["status"].is_object() { binding["status"].clone() } else { json!({}) };
     let mut all = conditions::of(binding);
     let bound_before = status["phase"] == "Bound";
+    let mut before = status["boundResources"].as_array().cloned().unwrap_or_default();
+    before.retain(|one| (world.gave)(one));
+    set_list(&mut status, "boundResources", before.clone());
     let export = match usable(world) {
         Ok(export) => {
             conditions::set(&mut all, "APIExportValid", &State::Good, now);
@@ -42,13 +49,13 @@ pub fn status(binding: &Value, world: &World<'_>, now: &str) -> Value {
         }
     };
     status["apiExportClusterName"] = world.provider.into();
-    let resources = resources(&status["boundResources"], export, world);
+    let resources = resources(&before, export, world);
     let (bound, state) = match resources {
         Ok(bound) => (Some(bound), State::Good),
         Err(bad) => (None, bad),
     };
     if let Some(bound) = bound {
-        status["boundResources"] = bound.into();
+        set_list(&mut status, "boundResources", bound);
         status["phase"] = "Bound".into();
         conditions::set(&mut all, "InitialBindingCompleted", &State::Good, now);
     } else if !bound_before {
@@ -91,16 +98,16 @@ fn usable<'a>(world: &'a World<'_>) -> Result<&'a Value, State<'static>> {
     let Some(export) = &world.export else {
         return Err(State::Bad("APIExportNotFound", format!("there is no such APIExport in {}", world.provider)));
     };
-    if export["status"]["identityHash"].as_str().unwrap_or_default().is_empty() {
-        return Err(State::Bad("IdentityNotReady", "the APIExport has no identity yet".to_owned()));
+    if world.identity.is_none() {
+        let why = "the APIExport has no identity yet, or not the key of its identity: see its condition IdentityValid";
+        return Err(State::Bad("IdentityNotReady", why.to_owned()));
     }
     Ok(export)
 }
 
 /// What is bound from now on: all of the export's resources, or nothing new.
-fn resources(before: &Value, export: &Value, world: &World<'_>) -> Result<Vec<Value>, State<'static>> {
-    let before = before.as_array().map(Vec::as_slice).unwrap_or_default();
-    let identity = &export["status"]["identityHash"];
+fn resources(before: &[Value], export: &Value, world: &World<'_>) -> Result<Vec<Value>, State<'static>> {
+    let identity = &Value::from(world.identity.unwrap_or_default());
     let mut bound: Vec<Value> = Vec::new();
     for name in export["spec"]["latestResourceSchemas"].as_array().into_iter().flatten() {
         let name = name.as_str().unwrap_or_default();
@@ -173,7 +180,7 @@ mod tests {
 
     fn export(schema: &str) -> Value {
         json!({"spec": {"latestResourceSchemas": [schema], "permissionClaims": [{"group": "", "resource": "configmaps",
-            "identityHash": "", "all": true}]}, "status": {"identityHash": "abc"}})
+            "identityHash": "", "all": true}]}, "status": {"identityHash": "a status is not asked"}})
     }
 
     #[test]
@@ -188,7 +195,14 @@ mod tests {
             _ => None,
         };
         let free = |_: &Definition| None;
-        let world = |export| World { provider: "root:p", export, schema: &schema, taken: &free };
+        let world = |export| World {
+            provider: "root:p",
+            export,
+            identity: Some("abc"),
+            gave: &|_| true,
+            schema: &schema,
+            taken: &free,
+        };
         let mut binding = json!({"spec": {"permissionClaims": [
             {"group": "", "resource": "configmaps", "identityHash": "", "all": true, "state": "Accepted"}]}});
 
@@ -229,10 +243,36 @@ mod tests {
     fn taken_names_are_not_bound() {
         let schema = |_: &str| Some(widgets("v1", json!({})));
         let taken = |d: &Definition| Some(format!("{} is somebody's", d.names.plural));
-        let world =
-            World { provider: "p", export: Some(export("v1.widgets.example.io")), schema: &schema, taken: &taken };
+        let world = World {
+            provider: "p",
+            export: Some(export("v1.widgets.example.io")),
+            identity: Some("abc"),
+            gave: &|_| true,
+            schema: &schema,
+            taken: &taken,
+        };
         let now = status(&json!({"spec": {}}), &world, "t");
         assert_eq!(condition(&now, "BindingUpToDate")["reason"], "NamingConflicts");
         assert!(now["boundResources"].is_null() && now["phase"] == "Binding");
+    }
+
+    #[test]
+    fn what_was_never_given_is_dropped_and_what_was_given_stays() {
+        let schema = |name: &str| (name == "v1.widgets.example.io").then(|| widgets("v1", json!({})));
+        let free = |_: &Definition| None;
+        let gave = |one: &Value| one["resource"] != "edgeplacements";
+        let entry =
+            |resource: &str| json!({"group": "x.io", "resource": resource, "schema": {"name": "n", "UID": "u"}});
+        let old = json!({"spec": {}, "status": {"phase": "Bound", "boundResources": [entry("looms"), entry("edgeplacements")]}});
+        let bound = |export: Option<Value>, identity: Option<&str>| {
+            let world = World { provider: "p", export, identity, gave: &gave, schema: &schema, taken: &free };
+            let now = status(&old, &world, "t");
+            let all = now["boundResources"].as_array().cloned().unwrap_or_default();
+            all.iter().map(|one| one["resource"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let there = || Some(export("v1.widgets.example.io"));
+        assert_eq!(bound(there(), Some("abc")), ["widgets", "looms"]);
+        assert_eq!(bound(there(), None), ["looms"], "an export without its key gives nothing new");
+        assert_eq!(bound(None, None), ["looms"]);
     }
 }

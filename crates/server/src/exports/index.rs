@@ -8,13 +8,15 @@ use std::{
 use serde_json::Value;
 use store::Revision;
 
-use super::Claim;
+use super::{Claim, schema};
 use crate::object::Object;
 
+#[derive(Clone)]
 pub struct Export {
     pub schemas: Vec<Box<str>>,
     pub claims: Vec<Claim>,
-    /// Empty until it has one.
+    /// The hash of its key, once this process has seen the key. Empty until then, and when the key is missing or another one: nothing that
+    /// is stored in the export's status is believed.
     pub identity: Box<str>,
     /// Binders are held to the roles of the export's own workspace.
     pub has_policy: bool,
@@ -47,6 +49,8 @@ pub struct Index {
     binders: HashMap<Box<str>, BTreeSet<Box<str>>>,
     /// When somebody last gave to, or took from, the provider of an export what it claims.
     claimed: HashMap<Box<str>, Revision>,
+    /// The identities of exports, as far as their keys were seen.
+    verified: HashMap<Box<str>, Box<str>>,
 }
 
 pub fn key(cluster: &str, name: &str) -> String {
@@ -56,14 +60,32 @@ pub fn key(cluster: &str, name: &str) -> String {
 impl Index {
     pub fn set_export(&mut self, object: &Object, there: bool) {
         if there {
-            let export = Arc::new(Export::read(&object.value()));
+            let identity = self.verified.get(&object.key).cloned().unwrap_or_default();
+            let export = Arc::new(Export { identity, ..Export::read(&object.value()) });
             let before = self.exports.insert(object.key.clone(), export.clone());
             if before.is_none_or(|before| before.claims != export.claims) {
                 self.claimed.insert(object.key.clone(), object.revision);
             }
         } else {
             self.exports.remove(&object.key);
+            self.verified.remove(&object.key);
         }
+    }
+
+    /// The identity of an export was found out, or is not known any more. Whether that is news.
+    pub fn verify(&mut self, key: &str, identity: Option<&str>) -> bool {
+        let Some(export) = self.exports.get_mut(key) else { return false };
+        let identity = identity.unwrap_or_default();
+        if &*export.identity == identity {
+            return false;
+        }
+        *export = Arc::new(Export { identity: identity.into(), ..Export::clone(export) });
+        if identity.is_empty() {
+            self.verified.remove(key);
+        } else {
+            self.verified.insert(key.into(), identity.into());
+        }
+        true
     }
 
     pub fn set_binding(&mut self, object: &Object, there: bool) {
@@ -113,11 +135,24 @@ impl Index {
         self.bindings_in(cluster).map(|(_, binding)| binding).find(|b| b.is_bound && &*b.export == export)
     }
 
-    /// The export that a workspace has a resource from.
-    pub fn provider(&self, cluster: &str, group: &str, resource: &str) -> Option<(&str, &Arc<Export>)> {
+    /// The export that a workspace has a resource of this identity from.
+    pub fn provider(&self, cluster: &str, group: &str, resource: &str, identity: &str) -> Option<(&str, &Arc<Export>)> {
         let mut bindings = self.bindings_in(cluster).map(|(_, binding)| binding);
-        let binding = bindings.find(|b| b.brings(group, resource).is_some())?;
+        let is = |b: &Binding| b.brings(group, resource).is_some_and(|one| &*one.identity == identity);
+        let binding = bindings.find(|b| is(b) && self.may_have(&b.export, identity))?;
         Some((&binding.export, self.exports.get(&binding.export)?))
+    }
+
+    /// Whether what an export has given can be of this identity: its own, or one that it had before and nobody else has.
+    fn may_have(&self, export: &str, identity: &str) -> bool {
+        let own = self.exports.get(export).is_some_and(|export| &*export.identity == identity);
+        own || self.of_identity(identity).next().is_none()
+    }
+
+    /// The same for what is bound already. It stays while the export is gone or without its key: it may have moved elsewhere with its key.
+    pub fn may_have_given(&self, export: &str, identity: &str) -> bool {
+        let is_known = self.exports.get(export).is_some_and(|export| !export.identity.is_empty());
+        !is_known || self.may_have(export, identity)
     }
 
     /// Does a workspace have this resource, and of this identity?
@@ -150,7 +185,7 @@ impl Export {
         Self {
             schemas: spec["latestResourceSchemas"].as_array().into_iter().flatten().map(text).collect(),
             claims: Claim::read_all(&spec["permissionClaims"]),
-            identity: text(&value["status"]["identityHash"]),
+            identity: Box::default(),
             has_policy: spec["maximalPermissionPolicy"]["local"].is_object(),
             secret: (text(&secret["namespace"]), text(&secret["name"])),
         }
@@ -167,9 +202,11 @@ impl Binding {
             resource: text(&one["resource"]),
             identity: text(&one["schema"]["identityHash"]),
         };
-        let bound = status["boundResources"].as_array().cloned().unwrap_or_default();
+        let (provider, name) = reference(object.cluster(), &value);
+        let mut bound = status["boundResources"].as_array().cloned().unwrap_or_default();
+        bound.retain(|one| schema::may_come_from(provider, name, one["group"].as_str().unwrap_or_default()));
         Self {
-            export: export_of(object.cluster(), &value).into(),
+            export: key(provider, name).into(),
             is_bound: status["phase"] == "Bound",
             resources: bound.iter().map(resource).collect(),
             claims: Claim::read_all(&status["appliedPermissionClaims"]),
@@ -194,11 +231,6 @@ pub fn reference<'a>(cluster: &'a str, binding: &'a Value) -> (&'a str, &'a str)
     (path, export["name"].as_str().unwrap_or_default())
 }
 
-pub fn export_of(cluster: &str, binding: &Value) -> String {
-    let (path, name) = reference(cluster, binding);
-    key(path, name)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -212,7 +244,7 @@ mod tests {
 
     fn binding(path: &str, phase: &str, claims: Value) -> Value {
         json!({"spec": {"reference": {"export": {"path": path, "name": "x"}}}, "status": {"phase": phase,
-            "boundResources": [{"group": "example.io", "resource": "widgets", "schema": {"name": "v1.widgets.example.io"}}],
+            "boundResources": [{"group": "example.io", "resource": "widgets", "schema": {"name": "v1.widgets.example.io", "identityHash": "abc"}}],
             "appliedPermissionClaims": claims}})
     }
 
@@ -220,6 +252,10 @@ mod tests {
     fn who_binds_what() {
         let mut index = Index::default();
         let export = json!({"spec": {}, "status": {"identityHash": "abc"}});
+        index.set_export(&object("root:p//x", &export, 1), true);
+        assert_eq!(index.of_identity("abc").count(), 0, "what a status says is not believed");
+        assert!(index.verify("root:p//x", Some("abc")) && !index.verify("root:p//x", Some("abc")));
+        assert!(!index.verify("root:p//none", Some("abc")));
         index.set_export(&object("root:p//x", &export, 1), true);
         let claims = json!([{"resource": "configmaps", "all": true}]);
         index.set_binding(&object("root:a//b", &binding("root:p", "Bound", claims.clone()), 2), true);
@@ -230,7 +266,8 @@ mod tests {
         assert!(index.bound("root:a", "root:p//x").is_some() && index.bound("root:p", "root:p//x").is_some());
         assert!(index.bound("root:ab", "root:p//x").is_none(), "not yet");
         assert!(index.bound("root:a", "root:q//x").is_none() && index.bound("root", "root:p//x").is_none());
-        assert_eq!(index.provider("root:a", "example.io", "widgets").unwrap().0, "root:p//x");
+        assert_eq!(index.provider("root:a", "example.io", "widgets", "abc").unwrap().0, "root:p//x");
+        assert!(index.provider("root:a", "example.io", "widgets", "other").is_none());
         assert_eq!(index.of_identity("abc").count(), 1);
         assert_eq!(index.of_identity("").count(), 0);
         assert_eq!(index.claimed("root:p//x"), 2);
@@ -239,5 +276,39 @@ mod tests {
         index.set_binding(&object("root:a//b", &json!({}), 6), false);
         assert_eq!(index.claimed("root:p//x"), 6);
         assert_eq!(index.binders("root:p//x").count(), 2);
+        assert!(index.verify("root:p//x", None));
+        assert_eq!(index.of_identity("abc").count(), 0);
+    }
+
+    /// A binding that claims to have what is another export's has it not: the other's policy stays in force.
+    #[test]
+    fn identities_are_not_lent() {
+        let mut index = Index::default();
+        for name in ["root:p//x", "root:a//x"] {
+            index.set_export(&object(name, &json!({"spec": {}}), 1), true);
+        }
+        index.verify("root:p//x", Some("abc"));
+        index.set_binding(&object("root:a//a", &binding("root:a", "Bound", json!([])), 2), true);
+        assert!(index.provider("root:a", "example.io", "widgets", "abc").is_none());
+        index.set_binding(&object("root:a//b", &binding("root:p", "Bound", json!([])), 3), true);
+        assert_eq!(index.provider("root:a", "example.io", "widgets", "abc").unwrap().0, "root:p//x");
+        index.set_export(&object("root:b//x", &json!({"spec": {}}), 1), true);
+        index.verify("root:b//x", Some("def"));
+        for (export, identity, may, may_have_given) in [
+            ("root:p//x", "abc", true, true),
+            ("root:b//x", "abc", false, false),
+            ("root:b//x", "old", true, true),
+            ("root:a//x", "abc", false, true),
+            ("root:a//x", "old", true, true),
+            ("root:gone//x", "abc", false, true),
+        ] {
+            assert_eq!(index.may_have(export, identity), may, "{export} {identity}");
+            assert_eq!(index.may_have_given(export, identity), may_have_given, "{export} {identity}");
+        }
+        let ours = json!({"spec": {"reference": {"export": {"path": "root:p", "name": "x"}}}, "status": {"phase": "Bound",
+            "boundResources": [{"group": "edge.kcp.io", "resource": "edgeplacements"}]}});
+        index.set_binding(&object("root:a//c", &ours, 4), true);
+        let brings = |key: &str| index.bindings[key].brings("edge.kcp.io", "edgeplacements").is_some();
+        assert!(!brings("root:a//c"));
     }
 }

@@ -13,7 +13,7 @@ mod compare;
 mod conditions;
 mod gate;
 mod identity;
-mod index;
+pub mod index;
 mod lookup;
 mod ours;
 mod policy;
@@ -35,7 +35,7 @@ pub use view::{View, enter, look_around, may_look};
 
 use crate::{
     Server,
-    cache::{Change, ChangeKind, Observer},
+    cache::{Cache, Change, ChangeKind, Observer},
     controllers::queue::Queue,
     kinds::DEFINITIONS,
 };
@@ -70,6 +70,24 @@ impl Exports {
     pub fn start(self: &Arc<Self>, server: &Arc<Server>) {
         tokio::spawn(identity::run(self.clone(), server.clone()));
         tokio::spawn(bindings::run(self.clone(), server.clone()));
+    }
+
+    /// Finds out who is who among the exports that are stored, before anybody is served.
+    pub fn prepare(&self, cache: &Cache) {
+        identity::verify_all(self, cache);
+    }
+
+    /// The identity of an export, as its key says. Who binds it looks again if that is news.
+    fn verify(&self, export: &str, identity: Option<&str>) {
+        if self.write().verify(export, identity) {
+            self.read().binders(export).for_each(|key| self.bindings.push(key));
+            self.changed.send_replace(());
+        }
+    }
+
+    /// Another export than this one has this identity, and its key.
+    fn is_of_another(&self, export: &str, identity: &str) -> bool {
+        self.read().of_identity(identity).any(|(key, _)| &**key != export)
     }
 
     fn observe(&self, collection: &str, change: &Change) {

@@ -51,6 +51,12 @@ pub fn is_ours(group: &str) -> bool {
     group.is_empty() || api::catalogue::groups().iter().any(|g| *g.name == *group) || system::is_ours(group)
 }
 
+/// Whether a binding of this export can bring kinds of a group. Groups of the server itself come from its own exports, each from the one
+/// of its name, and from nowhere else.
+pub fn may_come_from(provider: &str, export: &str, group: &str) -> bool {
+    !is_ours(group) || provider == system::PROVIDER && export == group && system::is_exported(group)
+}
+
 /// `v1.widgets.example.io` → `widgets`, `example.io`
 pub fn resource_of(name: &str) -> Option<(&str, &str)> {
     name.split_once('.')?.1.split_once('.')

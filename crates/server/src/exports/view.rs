@@ -4,7 +4,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use api::status::{Result, Status};
-use http::{HeaderMap, Response, request::Parts};
+use http::{Response, request::Parts};
 use serde_json::Value;
 
 use super::{Claim, EXPORTS, Exports, GROUP, SCHEMAS, VERSION, index, policy, schema};
@@ -38,6 +38,11 @@ impl View {
     pub fn reaches(&self, cluster: &str, namespace: &str, name: &str) -> bool {
         let index = self.exports.read();
         let Some(binding) = index.bound(cluster, &self.export) else { return false };
+        // Whose export has lost its identity sees nothing, also in watches that go on.
+        let known = index.export(&self.export).is_some_and(|export| !export.identity.is_empty());
+        if !known {
+            return false;
+        }
         let (group, resource, identity) = (self.kind.group(), self.kind.plural(), &*self.kind.identity);
         // What comes from an export is there only if it, or that other export, is bound with it.
         let there = identity.is_empty() || index.has(cluster, group, resource, identity);
@@ -79,14 +84,14 @@ pub fn enter(
     server: &Arc<Server>,
     door: &Door,
     sender: User,
-    headers: &HeaderMap,
+    parts: &Parts,
     verb: Verb,
     cluster: &str,
     target: &Target,
 ) -> Result<Option<(Arc<Kind>, View, User)>> {
     let content = content(door, verb.name());
-    let user = server.act_as(sender, headers, &door.provider, &content)?;
-    server.authorize(&user, &door.provider, &content)?;
+    let from = (&parts.headers, &parts.extensions);
+    let user = server.allow_from(sender, from, &door.provider, &content)?;
     let key = index::key(&door.provider, &door.export);
     let found = kinds(server, &key).into_iter().find(|(kind, _)| {
         kind.group() == target.group && *kind.resource.version == *target.version && kind.plural() == target.resource
@@ -102,7 +107,7 @@ pub fn enter(
             let strict = index.of_identity(&claim.identity).find(|(_, export)| export.has_policy);
             strict.and_then(|(key, _)| key.split("//").next().map(str::to_owned))
         };
-        if let Some(provider) = provider.filter(|_| !user.is_in("system:masters")) {
+        if let Some(provider) = provider {
             policy::check_in(server, &user, &provider, &attributes)?;
         }
     }
@@ -118,6 +123,7 @@ pub fn enter(
             };
         }
     }
+    // Whom the provider's workspace allowed somebody to become, they are not in the workspace that is looked into.
     let user = match seen_from(&user, cluster) {
         Cow::Owned(seen) => seen,
         Cow::Borrowed(_) => user,
@@ -128,12 +134,12 @@ pub fn enter(
 /// Lets a user see what there is behind the door.
 pub fn may_look(server: &Server, door: &Door, sender: User, parts: &Parts) -> Result<User> {
     let attributes = of_path(&parts.method, "/apis");
-    let user = server.act_as(sender, &parts.headers, &door.provider, &attributes)?;
+    let user = server.act_as(sender, (&parts.headers, &parts.extensions), &door.provider, &attributes)?;
     // Whoever may do something there may know what there is.
-    let allowed = |verb: &str| server.authorize(&user, &door.provider, &content(door, verb)).is_ok();
-    if !["list", "watch", "get"].iter().any(|verb| allowed(verb)) {
-        server.authorize(&user, &door.provider, &content(door, "get"))?;
-    }
+    let allowed = |verb: &&str| server.authorize(&user, &door.provider, &content(door, verb)).is_ok();
+    let right = content(door, ["list", "watch", "get"].into_iter().find(allowed).unwrap_or("get"));
+    server.authorize(&user, &door.provider, &right)?;
+    server.note_allowed(&parts.extensions, &user, &door.provider, &right);
     Ok(user)
 }
 
@@ -206,7 +212,7 @@ fn of_schema(server: &Server, provider: &str, name: &str, identity: &str) -> Vec
     let Some((resource, group)) = schema::resource_of(name) else { return Vec::new() };
     let value = object.value();
     let uid = value["metadata"]["uid"].as_str().unwrap_or_default();
-    server.kinds.schemas.across(group, resource, uid, identity)
+    server.kinds.schemas.across(provider, group, resource, uid, identity)
 }
 
 /// Of what is claimed, the objects and their status; subresources that do something (tokens, evictions) are not part of it.

@@ -1,7 +1,6 @@
 //! From what a connection and a request bring along to the user behind them.
 
 use std::{
-    collections::BTreeMap,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -14,92 +13,15 @@ use rustls::{
     pki_types::{CertificateDer, UnixTime},
     server::danger::ClientCertVerifier,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
+pub use super::user::{ANONYMOUS, AUTHENTICATED, HOME, MASTERS, UNAUTHENTICATED, User};
 use super::{
     bootstrap_token, pki,
     proxy::{self, Proxies},
     token::{Claims, LEEWAY, ROOT, Reference, Refused, Tokens, Verified},
     token_file::FixedTokens,
 };
-
-pub const AUTHENTICATED: &str = "system:authenticated";
-pub const UNAUTHENTICATED: &str = "system:unauthenticated";
-pub const ANONYMOUS: &str = "system:anonymous";
-pub const MASTERS: &str = "system:masters";
-/// Who a server is when it acts by itself.
-const ITSELF: &str = "system:apiserver";
-
-/// The user behind a request.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct User {
-    pub name: String,
-    pub uid: String,
-    pub groups: Vec<String>,
-    pub extra: BTreeMap<String, Vec<String>>,
-}
-
-impl User {
-    pub fn anonymous() -> Self {
-        Self { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..Self::default() }
-    }
-
-    /// This server itself. As upstream's, it may do anything.
-    pub fn itself() -> Self {
-        Self { name: ITSELF.to_owned(), groups: vec![MASTERS.to_owned()], ..Self::default() }
-    }
-
-    /// Anybody may bear the name where impersonation is allowed, but not the group.
-    pub fn is_itself(&self) -> bool {
-        self.name == ITSELF && self.is_in(MASTERS)
-    }
-
-    /// A controller that is part of this process: its account in `kube-system`, with that account's rights.
-    pub fn controller(account: &str) -> Self {
-        let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system", AUTHENTICATED];
-        Self {
-            name: format!("system:serviceaccount:kube-system:{account}"),
-            groups: groups.map(str::to_owned).into(),
-            ..Self::default()
-        }
-    }
-
-    /// The node that is part of this process.
-    pub fn node(name: &str) -> Self {
-        let groups = ["system:nodes", AUTHENTICATED].map(str::to_owned).into();
-        Self { name: format!("system:node:{name}"), groups, ..Self::default() }
-    }
-
-    pub fn is_in(&self, group: &str) -> bool {
-        self.groups.iter().any(|g| g == group)
-    }
-
-    /// The workspace in which this user is somebody by what they are (a node, a ServiceAccount) rather than by their name.
-    pub fn home(&self) -> &str {
-        self.extra.get(HOME).and_then(|values| values.first()).map_or(ROOT, String::as_str)
-    }
-
-    pub(super) fn join(&mut self, group: &str) {
-        if !self.is_in(group) {
-            self.groups.push(group.to_owned());
-        }
-    }
-
-    /// `authentication.k8s.io` `UserInfo`.
-    pub fn info(&self) -> Value {
-        let mut info = json!({"username": self.name});
-        if !self.uid.is_empty() {
-            info["uid"] = self.uid.as_str().into();
-        }
-        if !self.groups.is_empty() {
-            info["groups"] = json!(self.groups);
-        }
-        if !self.extra.is_empty() {
-            info["extra"] = json!(self.extra);
-        }
-        info
-    }
-}
 
 /// The other end of a connection: the certificates that it showed, if any. That it has the key is known from TLS; whether
 /// anybody vouches for them is looked at here.
@@ -174,8 +96,6 @@ pub(super) fn certificate_user(certificate: &CertificateDer<'_>) -> Option<User>
     Some(user)
 }
 
-/// Says where a user belongs that does not belong to the root workspace.
-pub const HOME: &str = "authentication.kcp.io/cluster-name";
 const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
 /// What a token can be bound to.
@@ -294,7 +214,11 @@ impl Authenticator {
                 let (id, given) = bootstrap_token::parse(token).ok_or(Refused::Foreign)?;
                 let name = format!("{}{id}", bootstrap_token::PREFIX);
                 let secret = lookup.secret(cluster, bootstrap_token::HOME, &name).ok_or(Refused::Foreign)?;
-                let user = bootstrap_token::user(&secret, id, given, now).ok_or(Refused::Foreign)?;
+                let mut user = bootstrap_token::user(&secret, id, given, now).ok_or(Refused::Foreign)?;
+                // Whoever administers a workspace makes such tokens there, so they count there only.
+                if cluster != ROOT {
+                    user.confine(cluster);
+                }
                 self.for_this_server(user, audiences)
             }
             Err(refused) => Err(refused),
@@ -395,6 +319,8 @@ fn account_user(claims: &Claims) -> User {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::identity::token::tests::{claims, tokens};
 

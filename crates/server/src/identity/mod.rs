@@ -21,10 +21,12 @@ pub mod rbac;
 pub mod reviews;
 pub mod shared;
 pub mod signing;
+mod subject;
 mod tls;
 pub mod token;
 mod token_file;
 pub mod token_request;
+mod user;
 
 use std::{
     fs,
@@ -45,6 +47,7 @@ pub use options::{Lifetimes, Options};
 pub use policy::KUBELET_CLIENT;
 pub use proxy::vouch;
 pub use shared::FILES as SHARED_FILES;
+pub use user::{ITSELF, Mark};
 
 use keys::Keys;
 use pki::Pki;

@@ -358,7 +358,8 @@ pub fn ends(pem: &str) -> Option<i64> {
     ends_der(&certificate_of(pem).ok()?)
 }
 
-pub(super) fn ends_der(der: &CertificateDer<'_>) -> Option<i64> {
+/// When a certificate ends.
+pub fn ends_der(der: &CertificateDer<'_>) -> Option<i64> {
     let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
     Some(certificate.validity().not_after.timestamp())
 }

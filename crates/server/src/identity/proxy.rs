@@ -88,7 +88,7 @@ pub fn user(headers: &HeaderMap) -> Option<User> {
         }
     }
     let groups = headers.get_all(GROUP).iter().map(text).collect();
-    let mut user = User { name, uid: first(UID), groups, extra };
+    let mut user = User { name, uid: first(UID), groups, extra, ..User::default() };
     user.join(AUTHENTICATED);
     Some(user)
 }
@@ -105,7 +105,7 @@ mod tests {
             name in "[!-~ä]([ -~ä]{0,18}[!-~ä])?", uid in "[a-z0-9-]{0,8}", groups in proptest::collection::vec("[!-~]{1,12}", 0..4),
             extra in proptest::collection::btree_map("\\PC{1,12}", proptest::collection::vec("[!-~ä]{1,8}", 1..3), 0..3),
         ) {
-            let mut user = User { name, uid, groups, extra };
+            let mut user = User { name, uid, groups, extra, ..User::default() };
             user.join(AUTHENTICATED);
             let mut headers = HeaderMap::new();
             prop_assert!(vouch(&user, &mut headers));

@@ -237,6 +237,7 @@ fn subject(review: &Value) -> User {
         uid: text(review, "/spec/uid").to_owned(),
         groups: strings(review, "/spec/groups"),
         extra: extra.map(|(key, values)| (key.to_lowercase(), strings(values, ""))).collect(),
+        ..User::default()
     }
 }
 

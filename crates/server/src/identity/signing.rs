@@ -4,19 +4,25 @@ use std::time::Duration;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use rcgen::{
-    CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType, DnValue, ExtendedKeyUsagePurpose,
-    IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType, SubjectPublicKeyInfo,
+    Certificate, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType, SubjectPublicKeyInfo,
 };
 use rustls::pki_types::{CertificateSigningRequestDer, pem::PemObject};
 use x509_parser::prelude::FromDer;
 
-use super::{Error, pki::Pki};
+use super::{
+    Error,
+    pki::Pki,
+    subject::Subject,
+    user::{ITSELF, MASTERS},
+};
 
 /// Clocks of clients may be this much behind.
 const BACKDATE: i64 = 5 * 60;
 
 /// A signing request whose signature was checked.
 pub struct Request {
+    subject: Subject,
     params: CertificateParams,
     key: SubjectPublicKeyInfo,
 }
@@ -34,16 +40,17 @@ impl Request {
             x509_parser::certification_request::X509CertificationRequest::from_der(&der).map_err(|e| e.to_string())?;
         let key = SubjectPublicKeyInfo::from_der(parsed.certification_request_info.subject_pki.raw)
             .map_err(|e| e.to_string())?;
-        Ok(Self { params, key })
+        let subject = Subject::read(&parsed.certification_request_info.subject)?;
+        Ok(Self { subject, params, key })
     }
 
+    /// All of them: each becomes a group.
     pub fn organizations(&self) -> Vec<String> {
-        let name = &self.params.distinguished_name;
-        name.iter().filter(|(of, _)| **of == DnType::OrganizationName).map(|(_, value)| text(value)).collect()
+        self.subject.organizations()
     }
 
     pub fn common_name(&self) -> String {
-        self.params.distinguished_name.get(&DnType::CommonName).map(text).unwrap_or_default()
+        self.subject.common_name().to_owned()
     }
 
     fn names(&self) -> (usize, usize) {
@@ -60,8 +67,12 @@ impl Request {
         match signer {
             CLIENT => {
                 // Servers behind this one believe such a client whatever it says of its users.
-                if self.common_name() == "front-proxy-client" {
-                    return Err("the name front-proxy-client is reserved".to_owned());
+                let name = self.common_name();
+                if name == "front-proxy-client" || name == ITSELF {
+                    return Err(format!("the name {name} is reserved"));
+                }
+                if self.organizations().iter().any(|group| group == MASTERS) {
+                    return Err(format!("the group {MASTERS} is not given away by certificates"));
                 }
                 if !allowed(&["digital signature", "key encipherment", "client auth"], "client auth") {
                     let usages = usages.join(" ");
@@ -134,6 +145,8 @@ pub const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 pub const EDGE: &str = "edge.selvedge.dev/agent";
 pub const EDGES: &str = "system:edges";
 pub const EDGE_PREFIX: &str = "system:edge:";
+/// The collection of what edges are known by.
+pub const SYNCTARGETS: &str = "workload.kcp.io/synctargets";
 /// What an edge's certificate is for.
 pub const EDGE_USAGES: [&str; 2] = ["digital signature", "client auth"];
 pub const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
@@ -150,8 +163,11 @@ pub fn edge_of(user: &str) -> Option<(&str, &str)> {
 impl Pki {
     /// The certificate that answers a request, in PEM. It lasts `seconds` from `now`, but not longer than the authority.
     pub fn sign(&self, request: &Request, usages: &[&str], seconds: i64, now: i64) -> Result<String, Error> {
-        let (name, names) = (&request.params.distinguished_name, &request.params.subject_alt_names);
-        self.sign_key(&request.key, name.clone(), names.clone(), usages, (now, seconds))
+        let names = request.params.subject_alt_names.clone();
+        let mut name = DistinguishedName::new();
+        name.push(DnType::CommonName, request.common_name());
+        let certificate = self.sign_key(&request.key, name, names, usages, (now, seconds))?;
+        request.subject.put_into(certificate.der(), &KeyPair::from_pem(&self.authority().key)?)
     }
 
     /// A certificate for the agent of an edge, whatever else the request says. The uid is that of the edge's credential.
@@ -160,7 +176,7 @@ impl Pki {
         name.push(DnType::CommonName, user);
         name.push(DnType::OrganizationName, EDGES);
         name.push(DnType::CustomDnType(UID.to_vec()), uid);
-        self.sign_key(&request.key, name, Vec::new(), &EDGE_USAGES, (now, seconds))
+        Ok(self.sign_key(&request.key, name, Vec::new(), &EDGE_USAGES, (now, seconds))?.pem())
     }
 
     fn sign_key(
@@ -170,7 +186,7 @@ impl Pki {
         names: Vec<SanType>,
         usages: &[&str],
         (now, seconds): (i64, i64),
-    ) -> Result<String, Error> {
+    ) -> Result<Certificate, Error> {
         let ca = self.authority();
         let issuer = Issuer::from_ca_cert_pem(&ca.certificate, KeyPair::from_pem(&ca.key)?)?;
         let mut params = CertificateParams::new(Vec::new())?;
@@ -184,7 +200,7 @@ impl Pki {
         let time = |at: i64| epoch + Duration::from_secs(u64::try_from(at).unwrap_or_default());
         params.not_before = time(now - BACKDATE);
         params.not_after = time((now + seconds).min(self.authority_ends().unwrap_or(i64::MAX)));
-        Ok(params.signed_by(key, &issuer)?.pem())
+        Ok(params.signed_by(key, &issuer)?)
     }
 }
 
@@ -209,16 +225,6 @@ fn extended_usage(usage: &str) -> Option<ExtendedKeyUsagePurpose> {
         "ocsp signing" => ExtendedKeyUsagePurpose::OcspSigning,
         _ => return None,
     })
-}
-
-fn text(value: &DnValue) -> String {
-    match value {
-        DnValue::Utf8String(text) => text.clone(),
-        DnValue::PrintableString(text) => text.as_str().to_owned(),
-        DnValue::Ia5String(text) => text.as_str().to_owned(),
-        DnValue::TeletexString(text) => text.as_str().to_owned(),
-        _ => String::new(),
-    }
 }
 
 #[cfg(test)]
@@ -249,6 +255,8 @@ mod tests {
                 &serving,
                 Err("invalid usages for client certificate: [digital signature server auth]"),
             ),
+            ("boss", MASTERS, &[], CLIENT, &client, Err("the group system:masters is not given away by certificates")),
+            (ITSELF, "devs", &[], CLIENT, &client, Err("the name system:apiserver is reserved")),
             ("system:node:a", "system:nodes", &[], KUBELET_CLIENT, &client, Ok(())),
             ("system:node:a", "devs", &[], KUBELET_CLIENT, &client, Err("subject organization is not system:nodes")),
             (
@@ -327,6 +335,9 @@ mod tests {
         let der = rustls::pki_types::CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
         let user = super::super::authenticate::certificate_user(&der).unwrap();
         assert_eq!((user.name.as_str(), user.is_in("devs")), ("jane", true));
+        let trusted = pki.clients().unwrap();
+        let at = rustls::pki_types::UnixTime::since_unix_epoch(Duration::from_secs(NOW as u64));
+        assert!(trusted.verify_client_cert(&der, &[], at).is_ok(), "it is signed by the authority");
         let (_, certificate) = x509_parser::parse_x509_certificate(&der).unwrap();
         assert_eq!(certificate.validity().not_after.timestamp(), NOW + 3600);
         assert_eq!(certificate.validity().not_before.timestamp(), NOW - BACKDATE);

@@ -13,7 +13,10 @@ use serde_json::Value;
 use store::Revision;
 
 use super::{Kind, collection_name, kinds_of, system};
-use crate::{exports::schema, object::Object};
+use crate::{
+    exports::{index, schema},
+    object::Object,
+};
 
 /// So much of an identity's hash is in the names of collections: 96 bits, which nobody finds a second key for.
 const IDENTITY_DIGITS: usize = 24;
@@ -22,13 +25,13 @@ const IDENTITY_DIGITS: usize = 24;
 #[derive(Default)]
 pub struct Schemas {
     known: RwLock<HashMap<Box<str>, Arc<Schema>>>,
-    /// By uid and identity.
-    shared: RwLock<HashMap<UidAndIdentity, Weak<Bound>>>,
+    /// By uid, identity and the workspace of the export.
+    shared: RwLock<HashMap<SharedKey, Weak<Bound>>>,
     /// When the last workspace went over to a schema from another one, by the new one's uid.
     followed: RwLock<HashMap<Box<str>, Revision>>,
 }
 
-type UidAndIdentity = (Box<str>, Box<str>);
+type SharedKey = (Box<str>, Box<str>, Box<str>);
 
 struct Schema {
     object: Arc<Object>,
@@ -37,6 +40,8 @@ struct Schema {
 
 /// One resource as some workspaces have it.
 pub struct Bound {
+    /// The workspace of the export: its schemas are there, and one of another workspace is not served.
+    provider: Box<str>,
     pub group: Box<str>,
     pub resource: Box<str>,
     pub uid: Box<str>,
@@ -69,13 +74,13 @@ impl Schemas {
     }
 
     /// A resource as it has always been bound: everybody who binds it shares it.
-    pub fn share(&self, group: &str, resource: &str, uid: &str, identity: &str) -> Arc<Bound> {
-        let key = (Box::from(uid), Box::from(identity));
+    pub fn share(&self, provider: &str, group: &str, resource: &str, uid: &str, identity: &str) -> Arc<Bound> {
+        let key = (Box::from(uid), Box::from(identity), Box::from(provider));
         let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = shared.get(&key).and_then(Weak::upgrade) {
             return found;
         }
-        let new = Arc::new(Bound::new(group, resource, uid, identity, 0));
+        let new = Arc::new(Bound::new(provider, group, resource, uid, identity, 0));
         shared.retain(|_, weak| weak.strong_count() > 0);
         shared.insert(key, Arc::downgrade(&new));
         new
@@ -90,7 +95,8 @@ impl Schemas {
             return bound.kinds.get_or_init(|| system::bound(&bound.group, &bound.resource));
         }
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(schema) = known.get(&bound.uid).cloned() else { return &[] };
+        let own = known.get(&bound.uid).filter(|schema| schema.object.cluster() == &*bound.provider);
+        let Some(schema) = own.cloned() else { return &[] };
         drop(known);
         bound.kinds.get_or_init(|| match schema.definition.get_or_init(|| compile(&schema.object)) {
             Some(definition) => kinds_of(definition, bound.since, Some(&bound.identity)),
@@ -99,11 +105,11 @@ impl Schemas {
     }
 
     /// The kinds as they are seen over all workspaces at once.
-    pub fn across(&self, group: &str, resource: &str, uid: &str, identity: &str) -> Vec<Arc<Kind>> {
+    pub fn across(&self, provider: &str, group: &str, resource: &str, uid: &str, identity: &str) -> Vec<Arc<Kind>> {
         let since = self.followed.read().unwrap_or_else(PoisonError::into_inner).get(uid).copied();
         match since {
-            None => self.kinds(&self.share(group, resource, uid, identity)).to_vec(),
-            Some(since) => self.kinds(&Bound::new(group, resource, uid, identity, since)).to_vec(),
+            None => self.kinds(&self.share(provider, group, resource, uid, identity)).to_vec(),
+            Some(since) => self.kinds(&Bound::new(provider, group, resource, uid, identity, since)).to_vec(),
         }
     }
 
@@ -121,18 +127,23 @@ impl Schemas {
 }
 
 impl Bound {
-    fn new(group: &str, resource: &str, uid: &str, identity: &str, since: Revision) -> Self {
-        let (group, resource) = (group.into(), resource.into());
-        Self { group, resource, uid: uid.into(), identity: identity.into(), since, kinds: OnceLock::new() }
+    fn new(provider: &str, group: &str, resource: &str, uid: &str, identity: &str, since: Revision) -> Self {
+        let (provider, group, resource) = (provider.into(), group.into(), resource.into());
+        Self { provider, group, resource, uid: uid.into(), identity: identity.into(), since, kinds: OnceLock::new() }
     }
 }
 
-/// What a binding has, read from its status. One whose schema has changed holds since its own revision only.
+/// What a binding has, read from its status. One whose schema has changed holds since its own revision only. What its export cannot have
+/// given is left out: a status may have been written by a server that took less care of who writes it.
 pub fn of_binding(schemas: &Schemas, binding: &Object, before: &[Arc<Bound>]) -> Vec<Arc<Bound>> {
     let value = binding.value();
+    let (provider, export) = index::reference(binding.cluster(), &value);
     let bound = |entry: &Value| {
         let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
         let (group, resource) = (text(&entry["group"])?, text(&entry["resource"])?);
+        if !schema::may_come_from(provider, export, &group) {
+            return None;
+        }
         let schema = &entry["schema"];
         let (uid, identity) = (text(&schema["UID"])?, text(&schema["identityHash"])?);
         let same = |b: &&Arc<Bound>| *b.uid == *uid && *b.identity == *identity && *b.resource == *resource;
@@ -142,9 +153,9 @@ pub fn of_binding(schemas: &Schemas, binding: &Object, before: &[Arc<Bound>]) ->
         Some(match schema["followed"].as_bool() {
             Some(true) => {
                 schemas.follow(&uid, binding.revision);
-                Arc::new(Bound::new(&group, &resource, &uid, &identity, binding.revision))
+                Arc::new(Bound::new(provider, &group, &resource, &uid, &identity, binding.revision))
             }
-            _ => schemas.share(&group, &resource, &uid, &identity),
+            _ => schemas.share(provider, &group, &resource, &uid, &identity),
         })
     };
     value["status"]["boundResources"].as_array().into_iter().flatten().filter_map(bound).collect()
@@ -186,7 +197,8 @@ mod tests {
         if followed {
             schema["followed"] = true.into();
         }
-        json!({"status": {"boundResources": [{"group": "example.io", "resource": "widgets", "schema": schema}]}})
+        json!({"spec": {"reference": {"export": {"path": "root:p", "name": "widgets"}}},
+            "status": {"boundResources": [{"group": "example.io", "resource": "widgets", "schema": schema}]}})
     }
 
     #[test]
@@ -228,9 +240,35 @@ mod tests {
         assert_eq!(since(&kinds), Some(9));
         see(BINDINGS, &change("root:a//b", &binding("uid-v2", "abc", true), 12, ChangeKind::Modified));
         assert_eq!(since(&kinds), Some(9), "only its status moved");
-        let across = kinds.schemas.across("example.io", "widgets", "uid-v2", "abc");
+        let across = kinds.schemas.across("root:p", "example.io", "widgets", "uid-v2", "abc");
         assert_eq!(across[0].custom.as_ref().unwrap().since, 9);
         see(BINDINGS, &change("root:a//b", &json!({}), 13, ChangeKind::Deleted));
         assert_eq!(since(&kinds), None);
+    }
+
+    /// Whatever the status of a binding says, only what its export can have given is served.
+    #[test]
+    fn what_no_export_gave_is_not_served() {
+        let kinds = Arc::new(Kinds::default());
+        let see = kinds.clone().observer();
+        see(SCHEMAS, &change("root:p//v1.widgets.example.io", &widgets("v1", json!({})), 3, ChangeKind::Added));
+        let mut revision = 3;
+        let mut served = |path: &str, name: &str, group: &str, resource: &str, version: &str| {
+            revision += 1;
+            let entry =
+                json!({"group": group, "resource": resource, "schema": {"UID": "uid-v1", "identityHash": "00"}});
+            let value = json!({"spec": {"reference": {"export": {"path": path, "name": name}}},
+                "status": {"phase": "Bound", "boundResources": [entry]}});
+            see(BINDINGS, &change("root:a//b", &value, revision, ChangeKind::Added));
+            let found = kinds.find("root:a", group, version, resource).is_some();
+            see(BINDINGS, &change("root:a//b", &value, revision, ChangeKind::Deleted));
+            found
+        };
+        assert!(served("root:p", "widgets", "example.io", "widgets", "v1"));
+        assert!(!served("root:q", "widgets", "example.io", "widgets", "v1"), "a schema of another workspace");
+        assert!(served("root:espw", "edge.kcp.io", "edge.kcp.io", "edgeplacements", "v1alpha1"));
+        for (path, name) in [("root:p", "edge.kcp.io"), ("", "edge.kcp.io"), ("root:espw", "workload.kcp.io")] {
+            assert!(!served(path, name, "edge.kcp.io", "edgeplacements", "v1alpha1"), "{path} {name}");
+        }
     }
 }

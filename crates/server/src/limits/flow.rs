@@ -21,15 +21,15 @@ pub const WIDEST: usize = 10;
 
 pub fn level(user: &User, cluster: &str, verb: Verb, target: &Target) -> Level {
     let of = |group: &str| user.groups.iter().any(|g| g == group);
-    let lease = target.group == "coordination.k8s.io" && target.resource == "leases";
-    // In a workspace of its own a tenant may call anybody as it likes; in ours these names are what they say.
+    // In a workspace of its own a tenant may call anybody as it likes, and make any lease; in ours these names are what they say.
     let ours = cluster == ROOT
-        && (user.name == "system:kube-controller-manager"
+        && (target.group == "coordination.k8s.io" && target.resource == "leases"
+            || user.name == "system:kube-controller-manager"
             || user.name == "system:kube-scheduler"
             || of("system:serviceaccounts:kube-system")
             || (of("system:nodes") && target.resource == "nodes"));
     match verb {
-        _ if lease || ours || of("system:masters") => Level::System,
+        _ if ours || user.rules_everywhere() => Level::System,
         Verb::Get | Verb::List | Verb::Watch => Level::Read,
         _ => Level::Write,
     }
@@ -40,7 +40,7 @@ pub fn level_of_path(user: &User, path: &str) -> Option<Level> {
     let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
     match first {
         "healthz" | "livez" | "readyz" | "version" | "metrics" => None,
-        _ if user.groups.iter().any(|group| group == "system:masters") => Some(Level::System),
+        _ if user.rules_everywhere() => Some(Level::System),
         _ => Some(Level::Read),
     }
 }
@@ -76,11 +76,16 @@ mod tests {
             ..Target::default()
         };
         let pods = target("", "pods");
+        let mut confined = user("alice", "system:masters");
+        confined.confine("root:a");
         for (who, cluster, verb, what, expected) in [
             (user("alice", "devs"), "root:a", Verb::List, &pods, Level::Read),
             (user("alice", "devs"), "root:a", Verb::Patch, &pods, Level::Write),
             (user("alice", "system:masters"), "root:a", Verb::Patch, &pods, Level::System),
-            (user("alice", "devs"), "root:a", Verb::Update, &target("coordination.k8s.io", "leases"), Level::System),
+            (confined.clone(), "root:a", Verb::Patch, &pods, Level::Write),
+            (confined.clone(), "root:a", Verb::List, &pods, Level::Read),
+            (user("alice", "devs"), ROOT, Verb::Update, &target("coordination.k8s.io", "leases"), Level::System),
+            (user("alice", "devs"), "root:a", Verb::Update, &target("coordination.k8s.io", "leases"), Level::Write),
             (user("system:kube-scheduler", ""), ROOT, Verb::List, &pods, Level::System),
             (user("system:kube-scheduler", ""), "root:a", Verb::List, &pods, Level::Read),
             (user("x", "system:serviceaccounts:kube-system"), "root:a", Verb::Create, &pods, Level::Write),
@@ -93,6 +98,7 @@ mod tests {
             [("/readyz/etcd", None), ("/metrics", None), ("/openapi/v3", Some(Level::Read)), ("", Some(Level::Read))];
         for (path, expected) in paths {
             assert_eq!(level_of_path(&user("alice", "devs"), path), expected, "{path}");
+            assert_eq!(level_of_path(&confined, path), expected, "{path}");
         }
     }
 }

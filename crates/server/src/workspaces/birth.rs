@@ -10,9 +10,8 @@ use serde_json::{Value, json};
 use store::Commit;
 
 use super::{
-    FINALIZER, GROUP, TYPES, VERSION, WORKSPACES, lifecycle,
+    FINALIZER, GROUP, TYPES, VERSION, WORKSPACES, lifecycle, named_in,
     path::{self, LONGEST},
-    seen_from,
     types::{Reference, Resolved, Type, placement_types, system_types, upwards},
     usage::is_internal,
 };
@@ -27,9 +26,6 @@ use crate::{
     request::ROOT,
     verbs::{create::metadata, write::Beside},
 };
-
-/// Types of `root` that everybody may use.
-const SYSTEM: [&str; 4] = ["root", "organization", "team", "universal"];
 
 /// Completes a new Workspace object: its type and what comes with it.
 pub fn complete(call: &Call, value: &mut Value) -> Result<()> {
@@ -80,7 +76,7 @@ pub fn found(call: &Call, value: &mut Value) -> Result<Beside> {
     make("", "configmaps", "default", root_ca(&call.server))?;
     if !is_internal(call) {
         let rbac = "rbac.authorization.k8s.io";
-        let subject = json!({"kind": "User", "apiGroup": rbac, "name": seen_from(&call.user, &path).name});
+        let subject = json!({"kind": "User", "apiGroup": rbac, "name": named_in(&call.user, &path).name});
         let role = json!({"apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin"});
         let binding = json!({"metadata": {"name": "workspace-admin"}, "roleRef": role, "subjects": [subject]});
         make(rbac, "clusterrolebindings", "", binding)?;
@@ -92,11 +88,16 @@ pub fn found(call: &Call, value: &mut Value) -> Result<Beside> {
 fn allowed(call: &Call, of_type: &Resolved) -> Result<(), String> {
     let reference = of_type.reference();
     of_type.check_parent(&type_of(&call.server, &call.cluster))?;
-    let known_to_all = reference.path == ROOT && SYSTEM.contains(&reference.name.as_str());
-    if !known_to_all && !may_use(call, &reference) {
+    if !reference.is_for_all() && !may_use(call, &reference) {
         return Err(format!(
             "you may not use the type {reference}: that needs the verb \"use\" on it in {}",
             reference.path
+        ));
+    }
+    if let Some(extended) = of_type.borrowed().into_iter().find(|extended| !may_use(call, extended)) {
+        return Err(format!(
+            "the type {reference} extends {extended}, which you may not use: that needs the verb \"use\" on it in {}",
+            extended.path
         ));
     }
     match of_type.foreign_bindings().first() {
@@ -104,6 +105,25 @@ fn allowed(call: &Call, of_type: &Resolved) -> Result<(), String> {
             "the type {reference} binds APIExport {home}:{export}: only types in {ROOT} or beside the export may bind it"
         )),
         None => Ok(()),
+    }
+}
+
+/// Judges a type that is written: nobody offers what they may not use. What was in it before was somebody's to put there.
+pub fn judge_type(call: &Call, value: &Value, old: Option<&Value>) -> Result<()> {
+    if is_internal(call) {
+        return Ok(());
+    }
+    let name = value["metadata"]["name"].as_str().unwrap_or_default();
+    let of = |value: &Value| Type::of(Reference::new(&call.cluster, name), value);
+    let before = old.map(of).unwrap_or_default().extends;
+    let new = of(value);
+    match new.borrowed().find(|one| !before.contains(one) && !may_use(call, one)) {
+        None => Ok(()),
+        Some(one) => {
+            let why =
+                format!("it extends {one}, which you may not use: that needs the verb \"use\" on it in {}", one.path);
+            Err(Status::forbidden(GROUP, "workspacetypes", name, &why))
+        }
     }
 }
 

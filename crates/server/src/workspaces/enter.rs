@@ -11,8 +11,8 @@ use super::{GROUP, path, wildcard::EVERYWHERE};
 use crate::{
     Server,
     identity::{
-        Attributes, Authorizer, User,
-        authenticate::{AUTHENTICATED, HOME, MASTERS},
+        Attributes, Authorizer, Mark, User,
+        authenticate::{AUTHENTICATED, HOME, MASTERS, UNAUTHENTICATED},
     },
     request::ROOT,
 };
@@ -21,21 +21,35 @@ use crate::{
 pub const CONTROLLERS: &str = "system:selvedge:controllers";
 
 const ACCOUNT: &str = "system:serviceaccount:";
-/// Names the only workspace in which a user counts.
-const SCOPES: &str = "authentication.kcp.io/scopes";
+/// What the names of confined users begin with in workspaces where they do not count.
+const STRANGER: &str = "system:kcp:scoped:";
 
 /// The workspace in which a ServiceAccount lives; `None` for everybody else.
 fn home(user: &User) -> Option<&str> {
     user.name.starts_with(ACCOUNT).then(|| user.home())
 }
 
-/// A user as a workspace knows them. A ServiceAccount of another workspace is not the account of that name here: it has a
-/// longer name, to which nothing is bound unless somebody meant it.
+/// A user as a workspace knows them. Two kinds of users are strangers in other workspaces than their own: they have a longer name there,
+/// to which nothing is bound unless somebody meant it, and none of their groups. These are ServiceAccounts, which are not the accounts of
+/// the same name, and users whom somebody became by impersonation.
 pub fn seen_from<'a>(user: &'a User, cluster: &str) -> Cow<'a, User> {
+    if !user.is_confined_elsewhere(cluster) {
+        return named_in(user, cluster);
+    }
+    let prefix = format!("{STRANGER}{}:", user.scope().unwrap_or_default());
+    let name = if user.name.starts_with(&prefix) { user.name.clone() } else { format!("{prefix}{}", user.name) };
+    let group = if user.is_in(UNAUTHENTICATED) { UNAUTHENTICATED } else { AUTHENTICATED };
+    let (groups, extra) = (vec![group.to_owned()], user.extra.clone());
+    Cow::Owned(User { name, groups, extra, ..User::default() })
+}
+
+/// The same as far as ServiceAccounts are concerned.
+pub fn named_in<'a>(user: &'a User, cluster: &str) -> Cow<'a, User> {
     match home(user) {
         Some(home) if home != cluster => {
             let name = format!("system:kcp:serviceaccount:{home}:{}", &user.name[ACCOUNT.len()..]);
-            Cow::Owned(User { name, groups: vec![AUTHENTICATED.to_owned()], ..user.clone() })
+            let groups = vec![AUTHENTICATED.to_owned()];
+            Cow::Owned(User { name, groups, mark: Mark::default(), ..user.clone() })
         }
         _ => Cow::Borrowed(user),
     }
@@ -58,23 +72,17 @@ pub fn review_from(mut review: Value, cluster: &str) -> Value {
 
 /// Whoever somebody becomes in a workspace by impersonation, they are it only there.
 pub fn confine(user: &mut User, sender: &User, cluster: &str) {
+    // Where somebody counts is not for clients to say.
+    user.forget_place();
     if cluster == ROOT {
         return;
     }
-    // Neither may be brought along.
-    user.extra.retain(|key, _| key != HOME && key != SCOPES);
     if user.name.starts_with(ACCOUNT) || user.name.starts_with("system:node:") {
         user.extra.insert(HOME.to_owned(), vec![cluster.to_owned()]);
     }
-    if !sender.is_in(MASTERS) || sender.extra.contains_key(SCOPES) {
-        user.extra.insert(SCOPES.to_owned(), vec![format!("cluster:{cluster}")]);
+    if !sender.rules_everywhere() {
+        user.confine(cluster);
     }
-}
-
-/// The user counts in another workspace only.
-pub fn is_confined_elsewhere(user: &User, cluster: &str) -> bool {
-    let is_here = |scope: &String| scope.strip_prefix("cluster:") == Some(cluster);
-    user.extra.get(SCOPES).is_some_and(|scopes| !scopes.iter().any(is_here))
 }
 
 impl Server {
@@ -82,7 +90,7 @@ impl Server {
     pub fn enter(&self, user: &User, cluster: &str) -> Result<()> {
         let there = match cluster {
             ROOT => return Ok(()),
-            EVERYWHERE if user.is_in(MASTERS) || user.is_in(CONTROLLERS) => return Ok(()),
+            EVERYWHERE if reaches_all(user) => return Ok(()),
             EVERYWHERE => {
                 let why = format!("only {MASTERS} and {CONTROLLERS} list and watch across workspaces");
                 return Err(refused(user, cluster, &why));
@@ -112,14 +120,14 @@ impl Server {
 
     fn may_enter(&self, user: &User, cluster: &str) -> bool {
         // What a workspace's own accounts may do there, its roles say.
-        user.is_in(MASTERS)
+        user.rules(cluster)
             || home(user) == Some(cluster)
             || self.authorize(user, cluster, &Attributes::path("access", "/")).is_ok()
     }
 
     /// Whoever may look a workspace up may know that it is not there.
     fn may_know(&self, user: &User, cluster: &str) -> bool {
-        if user.is_in(MASTERS) {
+        if user.rules(cluster) {
             return true;
         }
         let Some(parent) = path::parent(cluster) else { return false };
@@ -135,6 +143,11 @@ impl Server {
         (parent == ROOT || self.workspaces.exists(parent) && self.may_enter(&user, parent))
             && self.authorization.in_workspace(parent).authorize(&user, &get).allowed
     }
+}
+
+/// May look into all workspaces at once.
+pub fn reaches_all(user: &User) -> bool {
+    user.rules(EVERYWHERE) || user.is_in(CONTROLLERS) && !user.is_confined()
 }
 
 /// The same words whether the workspace exists or not.
@@ -176,14 +189,42 @@ mod tests {
     fn whom_one_becomes_one_is_only_there() {
         let (admin, jane) = (User { groups: vec![MASTERS.into()], ..User::default() }, User::default());
         let mut user = account(Some("root:other"));
-        user.extra.insert(SCOPES.into(), vec!["cluster:root:other".into()]);
+        user.confine("root:other");
         confine(&mut user, &jane, "root:a");
-        assert_eq!((home(&user), is_confined_elsewhere(&user, "root:a")), (Some("root:a"), false));
-        assert!(is_confined_elsewhere(&user, "root:other") && is_confined_elsewhere(&user, "root"));
+        assert_eq!((home(&user), user.is_confined_elsewhere("root:a")), (Some("root:a"), false));
+        assert!(user.is_confined_elsewhere("root:other") && user.is_confined_elsewhere("root"));
         let mut user = User { name: "x".into(), groups: vec![MASTERS.into()], ..User::default() };
         confine(&mut user, &admin, "root:a");
         assert!(user.extra.is_empty(), "an administrator is one everywhere");
         confine(&mut user, &jane, "root");
         assert!(user.extra.is_empty(), "root is the whole server's");
+        user.extra.insert(HOME.into(), vec!["root:b".into()]);
+        user.extra.insert("example.io/team".into(), vec!["blue".into()]);
+        confine(&mut user, &jane, "root");
+        assert_eq!(user.extra.keys().collect::<Vec<_>>(), ["example.io/team"], "where they count is not theirs to say");
+    }
+
+    /// What somebody has become in one workspace is worth nothing in another, whatever the name and the groups.
+    #[test]
+    fn whom_one_becomes_is_a_stranger_elsewhere() {
+        let sender = User { name: "bob".into(), groups: vec![AUTHENTICATED.into()], ..User::default() };
+        for name in ["x", "victor", "system:apiserver", "system:node:n1", "system:serviceaccount:ns:robot"] {
+            let groups = [MASTERS, CONTROLLERS, "system:nodes", "devs", AUTHENTICATED].map(str::to_owned).to_vec();
+            let mut user = User { name: name.into(), uid: "u".into(), groups, ..User::default() };
+            confine(&mut user, &sender, "root:p");
+            assert!(user.rules("root:p") && !reaches_all(&user), "{name}");
+            assert_eq!(*seen_from(&user, "root:p"), user);
+            for cluster in ["root", "root:v", "root:p:inside", EVERYWHERE] {
+                let seen = seen_from(&user, cluster);
+                assert_eq!(seen.name, format!("system:kcp:scoped:root:p:{name}"));
+                assert_eq!((seen.groups.as_slice(), seen.uid.as_str()), (&[AUTHENTICATED.to_owned()][..], ""));
+                assert!(!seen.rules(cluster) && !seen.rules_everywhere() && !seen.is_itself());
+                assert!(seen.is_confined_elsewhere(cluster), "what is asked later knows it too");
+                assert_eq!(seen_from(&seen, "root:z").name, seen.name, "once is enough");
+            }
+        }
+        let mut nobody = User::anonymous();
+        confine(&mut nobody, &sender, "root:p");
+        assert_eq!(seen_from(&nobody, "root").groups, [UNAUTHENTICATED]);
     }
 }

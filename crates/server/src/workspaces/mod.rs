@@ -28,11 +28,11 @@ use api::selector::scan;
 use serde_json::Value;
 use store::Revision;
 
-pub use birth::{complete, delete, found, keep};
-pub use enter::{CONTROLLERS, confine, is_confined_elsewhere, review_from, seen_from};
+pub use birth::{complete, delete, found, judge_type, keep};
+pub use enter::{CONTROLLERS, confine, named_in, reaches_all, review_from, seen_from};
 pub use lifecycle::run;
 pub use types::placement_types;
-pub use usage::{Limits, Room};
+pub use usage::{Limits, Room, is_internal};
 
 use crate::{
     cache::{Change, ChangeKind, Observer},

@@ -9,6 +9,8 @@ use crate::{kinds::system::PROVIDER, request::ROOT};
 
 /// Types extend others at most so deep, and as many.
 const MOST: usize = 16;
+/// Types of `root` that everybody may use.
+const FOR_ALL: [&str; 4] = ["root", "organization", "team", "universal"];
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reference {
@@ -35,6 +37,11 @@ impl Reference {
 
     pub fn value(&self) -> Value {
         json!({"name": self.name, "path": self.path})
+    }
+
+    /// Everybody may use it, and extend it.
+    pub fn is_for_all(&self) -> bool {
+        self.path == ROOT && FOR_ALL.contains(&self.name.as_str())
     }
 }
 
@@ -89,6 +96,12 @@ impl Type {
             initializer: spec["initializer"] == true,
             reference,
         }
+    }
+
+    /// What it extends of other workspaces.
+    pub fn borrowed(&self) -> impl Iterator<Item = &Reference> {
+        let own = &self.reference.path;
+        self.extends.iter().filter(move |extended| own != ROOT && *own != extended.path && !extended.is_for_all())
     }
 }
 
@@ -156,6 +169,12 @@ impl Resolved {
             }
         }
         all
+    }
+
+    /// What the type extends without anybody's leave: types of other workspaces, unless it is in `root`. Who uses it needs the right to use
+    /// these as well, as they may bring what not everybody may bind.
+    pub fn borrowed(&self) -> Vec<&Reference> {
+        self.0.iter().flat_map(Type::borrowed).collect()
     }
 
     /// Who must say that a new workspace is complete, as kcp names them: `root:mine`.
@@ -285,6 +304,13 @@ mod tests {
         };
         assert_eq!(elsewhere("root:a").foreign_bindings(), [("root:b".to_owned(), "e".to_owned())]);
         assert!(elsewhere("root:a").bindings().is_empty() && elsewhere("root:b").foreign_bindings().is_empty());
+        let extending = |home: &str, path: &str, name: &str| {
+            let value = json!({"spec": {"extend": {"with": [{"path": path, "name": name}]}}});
+            Resolved(vec![Type::of(Reference::new(home, "t"), &value)]).borrowed().len()
+        };
+        assert_eq!((extending("root:a", ROOT, "workload"), extending("root:a", "root:b", "t")), (1, 1));
+        assert_eq!((extending("root:a", ROOT, "universal"), extending("root:a", "root:a", "u")), (0, 0));
+        assert_eq!((extending("root:a", "", "u"), extending(ROOT, "root:b", "t")), (0, 0));
         assert_eq!(mine.initializers(), ["root:base"]);
         assert_eq!(mine.default_child(), Reference::new(ROOT, "team"));
         assert!(mine.check_parent(&resolve("universal", &[]).unwrap()).is_err(), "what it extends limits it too");
