@@ -25,6 +25,7 @@ mod session;
 mod set;
 mod status;
 mod target;
+mod tenures;
 mod ticks;
 mod tunnel;
 mod view;

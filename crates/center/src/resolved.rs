@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use server::{Server, internal::Internal, object::Object};
 use tokio::sync::Notify;
 
-use crate::{Fleet, placing::State};
+use crate::{Fleet, placing::State, tenures};
 
 /// What happens within this time is one write.
 const PACE: Duration = Duration::from_millis(100);
@@ -57,10 +57,16 @@ impl Due {
 pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>) {
     fleet.placing.wait().await;
     let due = &fleet.placing.due;
+    // Claims are recorded by the center that leads. What this one did not record is looked at again if it comes to lead.
+    let mut unrecorded: BTreeSet<Id> = BTreeSet::new();
     loop {
+        if fleet.lead.is_here() {
+            std::mem::take(&mut unrecorded).iter().for_each(|id| due.placement(id));
+        }
         let (placements, locations) = due.take();
         if placements.is_empty() && locations.is_empty() {
-            due.filled.notified().await;
+            let patience = if unrecorded.is_empty() { Duration::MAX } else { AGAIN };
+            let _ = tokio::time::timeout(patience, due.filled.notified()).await;
             tokio::time::sleep(PACE).await;
             continue;
         }
@@ -70,6 +76,13 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>) {
         let mut failed = false;
         for id in placements {
             failed |= !write_slices(&fleet, &server, &id).await;
+            if !fleet.lead.is_here() {
+                unrecorded.insert(id);
+            } else if let Err(error) = tenures::write(&fleet, &server, &id).await {
+                tracing::debug!(placement = %id, error = error.message, "what a placement claims could not be recorded; it is tried again");
+                due.placement(&id);
+                failed = true;
+            }
         }
         for id in locations {
             if let Err(error) = write_location(&fleet, &server, &id).await {

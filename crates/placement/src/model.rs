@@ -17,6 +17,7 @@ use crate::{
     facts::{Instance, Labels, Location, Placement, map, matches},
     projection,
     schedule::{Schedule, is_offered},
+    tenure::{Rank, Tenure, is_reserved, needs_trust, space_of},
 };
 
 const WORKSPACES: [&str; 3] = ["root:a", "root:b", "root:a:c"];
@@ -32,6 +33,10 @@ struct World {
     objects: BTreeMap<(String, Key), Value>,
     /// Revision, for edges whose uid ends in an odd digit.
     saved: BTreeMap<Id, Arc<Saved>>,
+    /// What is recorded of claims.
+    tenures: BTreeMap<Id, Tenure>,
+    /// Counts edits: the center's revision.
+    clock: u64,
     now: i64,
     /// Which placement reaches which SyncTarget: unschedulable ones keep it.
     reach: BTreeMap<(Id, Id), Id>,
@@ -45,6 +50,8 @@ enum Edit {
     Object(usize, usize, Option<Value>),
     /// A revision of what the placement holds now is kept for some of its edges, or none any more.
     Keep(usize, u8, bool),
+    /// The claims of a placement are recorded.
+    Record(usize, u8),
     Later,
 }
 
@@ -64,6 +71,7 @@ impl World {
                 None => drop(map.remove(&key)),
             }
         }
+        self.clock += 1;
         match edit {
             Edit::Placement(w, n, value) => {
                 let (id, read) = (placement_id(*w, *n), value.as_ref().and_then(Placement::read));
@@ -95,6 +103,11 @@ impl World {
                 let saved =
                     self.placements.get(&id).filter(|_| *keep).map(|p| Arc::new(Saved::new(self.items(&id, p))));
                 put(&mut self.saved, id, saved);
+            }
+            Edit::Record(w, n) => {
+                let id = placement_id(*w, *n);
+                let tenure = self.tenure(&id);
+                put(&mut self.tenures, id, tenure);
             }
             Edit::Later => self.now += 10,
         }
@@ -182,36 +195,113 @@ impl World {
         items
     }
 
+    fn trusts(&self, location: &Id, workspace: &str) -> bool {
+        *location.workspace == *workspace || self.locations[location].trusts(workspace)
+    }
+
+    /// Every placement that has something for an edge, the plain set included: who, whether it is trusted there, how its claims rank.
+    fn claimants(&self, edge: &Id, namespace: &str) -> Vec<(Rank, Box<str>, Id)> {
+        let mut all = Vec::new();
+        let Some(instance) = self.targets.get(edge) else { return all };
+        if let Some(plain) = instance.workspace.as_ref().map(|workspace| plain(workspace)) {
+            let inside = self.items(&plain, &Placement::everything()).into_keys();
+            if inside.into_iter().any(|key| space_of(&ObjectKey::parse(&key).unwrap()) == namespace) {
+                all.push((Rank::FIRST, "".into(), plain));
+            }
+        }
+        for (id, placement) in &self.placements {
+            let Some(location) = self.reach.get(&(id.clone(), edge.clone())) else { continue };
+            if is_reserved(namespace) && !self.trusts(location, &id.workspace) {
+                continue;
+            }
+            let items = self.items_at(id, placement, &instance.uid);
+            if items.keys().any(|key| space_of(&ObjectKey::parse(key).unwrap()) == namespace) {
+                let tenure = self.tenures.get(id).filter(|tenure| *tenure.uid == *placement.uid);
+                let fresh = tenure.is_some_and(|tenure| {
+                    let reached = Tenure::reached(&tenure.selectors(), &self.locations[location].labels);
+                    *tenure.reach != *placement.reach && !reached
+                });
+                all.push((Tenure::rank(tenure, namespace, fresh), placement.created.clone(), id.clone()));
+            }
+        }
+        all.sort();
+        all
+    }
+
+    /// Whose a namespace is on an edge.
+    fn owner(&self, edge: &Id, namespace: &str) -> Option<Arc<str>> {
+        self.claimants(edge, namespace).first().map(|(_, _, id)| id.workspace.clone())
+    }
+
+    fn items_at(&self, id: &Id, placement: &Placement, uid: &str) -> BTreeMap<Key, crate::workspace::Item> {
+        let old = self.saved.get(id).filter(|_| is_odd(uid));
+        old.map_or_else(|| self.items(id, placement), |saved| saved.items().clone())
+    }
+
+    /// What is to be recorded of a placement.
+    fn tenure(&self, id: &Id) -> Option<Tenure> {
+        let placement = self.placements.get(id)?;
+        let saved = self.saved.get(id).map(|saved| saved.items().clone()).unwrap_or_default();
+        let keys: BTreeSet<Key> = self.items(id, placement).into_keys().chain(saved.into_keys()).collect();
+        let spaces: BTreeSet<String> = keys
+            .iter()
+            .map(|key| space_of(&ObjectKey::parse(key).unwrap()).to_owned())
+            .filter(|s| !s.is_empty())
+            .collect();
+        let lost = |space: &str| {
+            self.targets.iter().any(|(edge, instance)| {
+                let here = self.reach.contains_key(&(id.clone(), edge.clone()));
+                let items = self.items_at(id, placement, &instance.uid);
+                let claims = items.keys().any(|key| space_of(&ObjectKey::parse(key).unwrap()) == space);
+                here && claims && self.owner(edge, space).is_some_and(|owner| owner != id.workspace)
+            })
+        };
+        let claimed = spaces.into_iter().map(|space| {
+            let lost = lost(&space);
+            (space, lost)
+        });
+        Some(Tenure::next(self.tenures.get(id), &placement.uid, &placement.reach, claimed, self.clock))
+    }
+
     /// What an edge shall hold, from nothing.
     fn holds(&self, edge: &Id) -> BTreeMap<Key, Option<Value>> {
         let mut holds: BTreeMap<Key, Option<Value>> = BTreeMap::new();
         let Some(instance) = self.targets.get(edge) else { return holds };
         let everything = Placement::everything();
-        let mut all: Vec<(&Id, &Placement, Parameters)> = Vec::new();
+        let mut all: Vec<(&Id, &Placement, Parameters, bool)> = Vec::new();
         let plain = instance.workspace.as_ref().map(|workspace| plain(workspace));
         if let Some(plain) = &plain {
-            all.push((plain, &everything, Parameters::default()));
+            all.push((plain, &everything, Parameters::default(), true));
         }
         for (id, placement) in &self.placements {
             if let Some(location) = self.reach.get(&(id.clone(), edge.clone())) {
+                let trusted = self.trusts(location, &id.workspace);
                 let location = &self.locations[location];
                 let all_of = |labels: &Labels| labels.iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
                 let parameters =
                     Parameters { labels: all_of(&location.labels), annotations: all_of(&location.annotations) };
-                all.push((id, placement, parameters));
+                all.push((id, placement, parameters, trusted));
             }
         }
-        all.sort_by(|(a, one, _), (b, other, _)| (&one.created, a).cmp(&(&other.created, b)));
+        all.sort_by(|(a, one, ..), (b, other, ..)| (&one.created, a).cmp(&(&other.created, b)));
         for wants_bare in [false, true] {
-            for (id, placement, parameters) in &all {
-                let old = self.saved.get(*id).filter(|_| is_odd(&instance.uid));
-                let items = old.map_or_else(|| self.items(id, placement), |saved| saved.items().clone());
+            for (id, placement, parameters, trusted) in &all {
+                let items = self.items_at(id, placement, &instance.uid);
                 for (key, item) in items.into_iter().filter(|(_, item)| item.bare == wants_bare) {
-                    let name = ObjectKey::parse(&key).unwrap().name;
-                    let made = match item.bare {
-                        true => Some(projection::bare_namespace(name, &id.workspace)),
+                    let parsed = ObjectKey::parse(&key).unwrap();
+                    let space = space_of(&parsed);
+                    if needs_trust(&parsed) && !trusted
+                        || !space.is_empty() && self.owner(edge, space).as_ref() != Some(&id.workspace)
+                    {
+                        continue;
+                    }
+                    let mut made = match item.bare {
+                        true => Some(projection::bare_namespace(parsed.name, &id.workspace)),
                         false => make(placement, &item, parameters),
                     };
+                    if let Some(made) = made.as_mut().filter(|_| parsed.collection == "core/namespaces" && !trusted) {
+                        projection::annotate(made, names::EXCLUSIVE, "true");
+                    }
                     holds.entry(key.clone()).or_insert(made);
                 }
             }
@@ -239,7 +329,8 @@ fn make(placement: &Placement, item: &crate::workspace::Item, parameters: &Param
     Some(value)
 }
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
+    "core/configmaps/default/d",
     "core/namespaces//n0",
     "core/namespaces//n1",
     "core/configmaps/n0/a",
@@ -318,9 +409,11 @@ fn some_object() -> impl Strategy<Value = Value> {
 }
 
 fn some_edit() -> impl Strategy<Value = Edit> {
-    let location = (some_labels(), proptest::option::weighted(0.9, some_selector()), "[mn]").prop_map(
-        |(labels, selector, name)| {
-            let mut value = json!({"metadata": {"labels": labels, "annotations": {"name": name}}, "spec": {}});
+    let trusted = proptest::collection::vec("(root:a|root:b|root:a:\\*|\\*)", 0..2);
+    let location = (some_labels(), proptest::option::weighted(0.9, some_selector()), "[mn]", trusted).prop_map(
+        |(labels, selector, name, trusted)| {
+            let mut value = json!({"metadata": {"labels": labels, "annotations": {"name": name}},
+                "spec": {"trustedWorkspaces": trusted}});
             if let Some(selector) = selector {
                 value["spec"]["instanceSelector"] = selector;
             }
@@ -345,6 +438,7 @@ fn some_edit() -> impl Strategy<Value = Edit> {
         3 => (0usize..3, 0u8..2, proptest::option::weighted(0.85, instance)).prop_map(|(h, n, v)| Edit::Target(h, n, v)),
         8 => (0usize..3, 0..KEYS.len(), proptest::option::weighted(0.85, some_object())).prop_map(|(w, n, v)| Edit::Object(w, n, v)),
         1 => (0usize..3, 0u8..2, any::<bool>()).prop_map(|(w, n, keep)| Edit::Keep(w, n, keep)),
+        3 => (0usize..3, 0u8..2).prop_map(|(w, n)| Edit::Record(w, n)),
         1 => Just(Edit::Later),
     ]
 }
@@ -405,6 +499,10 @@ impl Rim {
                 };
                 let assign = |uid: &str| u64::from(is_odd(uid));
                 self.engine.set_rollout(&id, Some(Arc::new(assign)), [(1, saved.clone())].into());
+            }
+            Edit::Record(w, n) => {
+                let id = placement_id(*w, *n);
+                self.engine.set_tenure(&id, world.tenures.get(&id).cloned());
             }
             Edit::Later => self.engine.tick(world.now),
         }
@@ -537,6 +635,10 @@ proptest! {
                 let config = got.remove(CONFIG);
                 prop_assert_eq!(config.is_some(), world.reach.keys().any(|(_, t)| *t == edge));
                 prop_assert_eq!(&got, &world.holds(&edge), "{} after {:?}", edge, edit);
+                for id in world.placements.keys() {
+                    let (want, now) = (world.tenure(id), rim.engine.tenure(id, world.clock));
+                    prop_assert_eq!(now.as_ref().or(world.tenures.get(id)), want.as_ref(), "{} after {:?}", id, edit);
+                }
                 for key in got.keys() {
                     let source = rim.engine.source(&class, key).unwrap();
                     prop_assert!(world.value(&source.workspace, key).is_some() || world.saved.contains_key(&source));
@@ -562,6 +664,9 @@ proptest! {
         for (id, instance) in &world.targets {
             fresh.engine.set_target(id, Some(instance.clone()));
         }
+        for (id, tenure) in &world.tenures {
+            fresh.engine.set_tenure(id, Some(tenure.clone()));
+        }
         for (n, id) in world.saved.keys().cloned().collect::<Vec<_>>().iter().enumerate() {
             let w = WORKSPACES.iter().position(|w| *w == &*id.workspace).unwrap();
             let number = if &*id.name == "p0" { 0 } else { 1 };
@@ -579,6 +684,9 @@ proptest! {
         }
         for (id, _) in world.targets.clone() {
             rim.engine.set_target(&id, None);
+        }
+        for id in world.tenures.keys() {
+            rim.engine.set_tenure(id, None);
         }
         rim.flush(&World::default());
         prop_assert!(rim.engine.is_empty());
