@@ -52,7 +52,7 @@ pub const FINALIZER: &str = "core.kcp.io/logicalcluster";
 /// The uid of the object that stands for a workspace: another one after it was made anew.
 pub fn uid(server: &crate::Server, path: &str) -> Option<String> {
     let object = server.cache.get(WORKSPACES, &path::object_key(path)?)?;
-    scan::string_at(&object.json, &["metadata", "uid"])
+    scan::string_at(&object.json, &["metadata", "uid"]).map(std::borrow::Cow::into_owned)
 }
 
 pub struct Workspaces {
