@@ -64,8 +64,37 @@ pub(crate) struct State {
     /// How the destinations of each placement are written.
     pub slices: HashMap<Id, Slices>,
     definitions: Definitions,
-    /// SyncTargets by the workspace that they name.
-    asking: HashMap<Arc<str>, BTreeSet<Id>>,
+    asking: Asking,
+}
+
+/// SyncTargets by the workspace that they name, and the other way round.
+#[derive(Default)]
+struct Asking {
+    targets: HashMap<Arc<str>, BTreeSet<Id>>,
+    named: HashMap<Id, Arc<str>>,
+}
+
+impl Asking {
+    fn set(&mut self, id: Id, named: Option<Arc<str>>) {
+        let before = match &named {
+            Some(named) => self.named.insert(id.clone(), named.clone()),
+            None => self.named.remove(&id),
+        };
+        if before == named {
+            return;
+        }
+        if let Some(before) = before
+            && let Some(targets) = self.targets.get_mut(&before)
+        {
+            targets.remove(&id);
+            if targets.is_empty() {
+                self.targets.remove(&before);
+            }
+        }
+        if let Some(named) = named {
+            self.targets.entry(named).or_default().insert(id);
+        }
+    }
 }
 
 struct Made {
@@ -290,7 +319,7 @@ impl Placing {
         if &**collection == WORKSPACES {
             // One that is made anew is another workspace: who named it has to be asked about again.
             let path = format!("{}:{}", change.object.cluster(), change.object.name());
-            for id in state.asking.get(&*path).cloned().unwrap_or_default() {
+            for id in state.asking.targets.get(&*path).cloned().unwrap_or_default() {
                 let key = format!("{}//{}", id.workspace, id.name);
                 if let Some(target) = server.cache.get(TARGETS, &key) {
                     feed(state, server, TARGETS, &target, false);
@@ -410,7 +439,7 @@ fn feed(state: &mut State, server: &Server, collection: &str, object: &Object, g
         TARGETS => {
             let found = value().as_ref().and_then(|value| instance(server, object.cluster(), value));
             let (named, instance) = found.map_or((None, None), |(named, instance)| (named, Some(instance)));
-            ask(asking, id(), named);
+            asking.set(id(), named);
             engine.set_target(&id(), instance);
         }
         WORKSPACES => {
@@ -436,20 +465,6 @@ fn feed_all(state: &mut State, server: &Server, workspace: &str) {
                 feed(state, server, &collection, object, false);
             }
         }
-    }
-}
-
-/// Remembers which workspace a SyncTarget names.
-fn ask(asking: &mut HashMap<Arc<str>, BTreeSet<Id>>, id: Id, named: Option<Arc<str>>) {
-    if named.as_ref().is_some_and(|named| asking.get(named).is_some_and(|all| all.contains(&id))) {
-        return;
-    }
-    asking.retain(|_, all| {
-        all.remove(&id);
-        !all.is_empty()
-    });
-    if let Some(named) = named {
-        asking.entry(named).or_default().insert(id);
     }
 }
 

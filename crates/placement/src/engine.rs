@@ -149,7 +149,13 @@ impl Engine {
     }
 
     pub fn set_location(&mut self, id: &Id, location: Option<Location>) {
+        let trusted = |engine: &Self| engine.schedule.location(id).map(|location| location.trusted.clone());
+        let before = trusted(self);
         self.schedule.set_location(id, location);
+        if before != trusted(self) {
+            // What of them is not sent is another.
+            self.changes.placements.extend(self.schedule.placements_behind(id));
+        }
     }
 
     pub fn set_target(&mut self, id: &Id, instance: Option<Instance>) {

@@ -239,7 +239,8 @@ fn what_concerns_the_whole_edge_needs_trust() {
         let value = json!({"metadata": {"labels": {"env": "prod"}}, "spec": {"trustedWorkspaces": [WMW_C],
             "instanceSelector": {"matchLabels": {"id": name}}}});
         engine.set_location(&edge(name), Location::read(&value));
-        assert!(engine.take_changes().edges.contains(&edge(name)));
+        let changes = engine.take_changes();
+        assert!(changes.edges.contains(&edge(name)) && changes.placements.contains(&c_id()));
     }
     assert!(holds(&engine, "florin").iter().any(|key| key == role));
     assert_eq!(engine.conflicts(&c_id()), []);
