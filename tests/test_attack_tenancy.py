@@ -7,7 +7,7 @@ import time
 
 import pytest
 from center import Center, wait_for
-from edge import SYNCTARGETS, WORKSPACE, annotate, fleet, make_workspace, selvedge
+from edge import CONFIRM, SYNCTARGETS, WORKSPACE, annotate, fleet, make_workspace, selvedge
 from placed import LOCATIONS, MERGE, PLACEMENTS, condition, placement
 from test_join import ask, attempt, request_of, token
 
@@ -297,7 +297,13 @@ def test_only_trusted_workspaces_place_what_concerns_the_whole_edge(world):
     wait_for("all of it", lambda: all(has(florin, path) for path in paths))
     wait_for("no conflict", lambda: not mallory.conflict("power"))
     center.api("PATCH", f"{LOCATIONS}/florin", {"spec": {"trustedWorkspaces": ["root:someone-else", "root:wb:*"]}}, content_type=MERGE)
-    wait_for("it to be taken away", lambda: not any(has(florin, path) for path in paths))
+    def gone():
+        held = florin.condition("DeletionHeld") or {}
+        if held.get("status") == "True":
+            annotate(center, "florin", **{CONFIRM: held["message"].rsplit("=", 1)[1]})
+        return not any(has(florin, path) for path in paths)
+
+    wait_for("it to be taken away", gone)
 
 
 # ---- rights do not flow down: a workspace's content goes to an edge only if somebody in it says so ----
