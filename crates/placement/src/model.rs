@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use serde_json::{Value, json};
+use serde_json::Value;
 use types::{ObjectKey, names};
 
 use edits::{Edit, KEYS, object, some_edit};
