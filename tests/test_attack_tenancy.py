@@ -134,10 +134,10 @@ def test_a_namesake_namespace_does_not_steal_secrets(world):
     mallory.run("shop", "web")
     mallory.do("PATCH", f"{PLACEMENTS}/shop", {"spec": {"wantSingletonReportedState": True}}, content_type=MERGE)
     mallory.do("PATCH", "/api/v1/namespaces/shop", {"metadata": {"labels": {"of": "shop"}}}, content_type=MERGE)
+    never("a spy among the victim's secrets", lambda: has(florin, f"{SHOP}/pods/spy"), 2)
     said = wait_for("the conflict", lambda: mallory.conflict("shop"))
     assert "namespace shop" in said and "edge florin" in said and "another name" in said, said
     assert VICTIM not in said and "victor" not in said, "nobody is told who else is there"
-    never("a spy among the victim's secrets", lambda: has(florin, f"{SHOP}/pods/spy"))
     assert florin.api("GET", f"{SHOP}/pods/web")["metadata"]["annotations"]["edge.selvedge.dev/source"] == VICTIM
     # Where the victim is not, the namespace is hers.
     wait_for("her own on the other edge", lambda: has(guilder, f"{SHOP}/pods/spy"))
@@ -202,8 +202,8 @@ def test_the_owner_of_a_namespace_stays_the_owner(world):
     wait_for("the victim's", there)
     recorded(center, victor, "bank", "bank")
     mallory.do("PATCH", f"{PLACEMENTS}/bank", {"spec": {"locationSelectors": [{"matchLabels": {"env": "prod"}}]}}, content_type=MERGE)
+    never("an older claim to another edge", spied, 2)
     wait_for("the conflict", lambda: "edge florin" in mallory.conflict("bank"))
-    never("an older claim to another edge", spied)
     # The victim's placement is edited, and one takes the place of the other: she who waits gets nothing.
     victor.do("PATCH", f"{PLACEMENTS}/bank", {"spec": {"locationSelectors": [{"matchLabels": {"at": "florin", "env": "prod"}}]}}, content_type=MERGE)
     never("the place of somebody who edits", spied)

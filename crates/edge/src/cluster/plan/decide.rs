@@ -183,7 +183,11 @@ mod tests {
         // The mark was taken off ours; and what every cluster has.
         assert_eq!(with(None, Some(Some(found(Mark::None))), &wanted, Some(&record)), apply(false));
         let common = Found { common: true, ..found(Mark::None) };
-        assert_eq!(with(None, Some(Some(common)), &wanted, None), apply(true));
+        assert_eq!(with(None, Some(Some(common.clone())), &wanted, None), apply(true));
+        // Not for a workspace that may not take over what is the cluster's own.
+        let alone = wanted.clone().map(|wanted| Wanted { exclusive: true, ..wanted });
+        assert!(refused(with(None, Some(Some(common)), &alone, None)));
+        assert_eq!(with(None, Some(None), &alone, None), Step::Apply { adopted: false, uid: String::new() });
         // Going.
         let going = |mark: Mark| Some(Found { going: true, ..found(mark) });
         assert_eq!(with(going(Mark::Ours { adopted: false }), None, &wanted, Some(&record)), Step::Nothing);
