@@ -88,7 +88,7 @@ def certificate_of(edge):
 
 
 def test_one_line_at_the_center_and_one_on_the_edge(center, home, edges):
-    made = token(center, "--name", "florin")
+    made = token(center, "--name", "florin", "--allow-labels", "region,size")
     secret = center.api("GET", f"/api/v1/namespaces/kube-system/secrets/join-token-{made.split('.')[0]}")
     assert secret["type"] == "edge.selvedge.dev/join-token"
     assert made.split(".")[1] not in json.dumps(secret), "only a hash is kept"
@@ -117,7 +117,7 @@ def test_one_line_at_the_center_and_one_on_the_edge(center, home, edges):
 
 
 def test_each_refusal_has_its_own_words(center, home, edges):
-    good = token(center, "--name", "lira", "--uses", "2")
+    good = token(center, "--name", "lira", "--uses", "2", "--allow-labels", "x")
     one, secret, pin, workspace = good.split(".")
     short = token(center, "--name", "lira", "--expires", "1s")
     once = token(center, "--name", "drachma")
@@ -165,7 +165,7 @@ def test_clocks_that_disagree(center, home, edges):
 
 
 def test_n_uses_are_n_however_many_come(center, home):
-    made = token(center, "--labels", "env=prod,tier=1", "--uses", "5")
+    made = token(center, "--labels", "env=prod,tier=1", "--allow-labels", "n", "--uses", "5")
     request, (one, secret, *_) = request_of(home, "many"), made.split(".")
 
     def join(n):

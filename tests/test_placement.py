@@ -28,7 +28,7 @@ def workspace(center, path, of_type=None):
 def location(name, **labels):
     return {"apiVersion": "scheduling.kcp.io/v1alpha1", "kind": "Location", "metadata": {"name": name, "labels": labels},
             "spec": {"resource": {"group": "workload.kcp.io", "version": "v1alpha1", "resource": "synctargets"},
-                     "instanceSelector": {"matchLabels": {"id": name}}}}
+                     "instanceSelector": {"matchLabels": {"id": name}}, "trustedWorkspaces": ["root:my-org:*", "root:shop"]}}
 
 
 def stuff(namespace, label, deployment):

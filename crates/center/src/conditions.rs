@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use types::{EdgeId, forward::Standing, names};
 
-use crate::edges::Facts;
+use crate::{edges::Facts, target::Allowed};
 
 /// So many refused objects are named, each in so many characters.
 const NAMED: usize = 5;
@@ -14,7 +14,7 @@ pub struct Said<'a> {
     pub edge: &'a EdgeId,
     pub link: Link<'a>,
     /// Whose objects the edge shall hold, and whether the SyncTarget may ask for them.
-    pub workspace: Option<(&'a str, bool)>,
+    pub workspace: Option<(&'a str, Allowed)>,
     /// Placements reach it.
     pub placed: bool,
     pub cut: bool,
@@ -141,8 +141,15 @@ fn ready(said: &Said<'_>, facts: &Facts) -> Wanted {
         return ("Ready", false, "Stalled", short(why));
     }
     match said.workspace {
-        Some((workspace, true)) => ("Ready", true, "Connected", format!("it holds the objects of {workspace}")),
-        Some((workspace, false)) => {
+        Some((workspace, Allowed::Yes)) => ("Ready", true, "Connected", format!("it holds the objects of {workspace}")),
+        Some((workspace, Allowed::Undecided)) => {
+            let (name, annotation) = (&said.edge.name, names::WORKSPACE);
+            let message = format!(
+                "{annotation} names {workspace}, but nobody who may has decided that, or the workspace was made anew since. Somebody with the verb \"project\" on the path \"/\" in {workspace} has to write it again: kubectl annotate synctarget {name} {annotation}-; kubectl annotate synctarget {name} {annotation}={workspace}"
+            );
+            ("Ready", false, "WorkspaceNotAllowed", message)
+        }
+        Some((workspace, Allowed::Outside)) => {
             let home = &said.edge.workspace;
             let message = format!(
                 "{} names {workspace}, but a SyncTarget in {home} can only have objects of {home} and of workspaces inside it",
@@ -203,7 +210,7 @@ mod tests {
     }
 
     fn said<'a>(edge: &'a EdgeId, link: Link<'a>) -> Said<'a> {
-        let workspace = Some(("root:shop", true));
+        let workspace = Some(("root:shop", Allowed::Yes));
         Said { edge, link, workspace, placed: false, cut: false, center: Some("one"), writes: None }
     }
 

@@ -316,7 +316,7 @@ impl Fleet {
         };
         let (edge, before) = self.edges.set(id.clone(), target);
         let (Some(before), target) = (before, edge.target()) else { return };
-        if target.workspace != before.workspace || target.cut != before.cut {
+        if (&target.workspace, &target.granted) != (&before.workspace, &before.granted) || target.cut != before.cut {
             self.statuses.push(&id, Duration::ZERO);
         }
         let Some(live) = edge.session() else { return };

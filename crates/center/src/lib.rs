@@ -26,6 +26,7 @@ mod session;
 mod set;
 mod status;
 mod target;
+mod tenures;
 mod ticks;
 mod tunnel;
 mod view;

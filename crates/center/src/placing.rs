@@ -32,7 +32,7 @@ use crate::{
     edges::Order,
     resolved::{self, Due},
     set::{Progress, Set},
-    target,
+    target, tenures,
 };
 
 const WORKSPACES: &str = "tenancy.kcp.io/workspaces";
@@ -64,6 +64,37 @@ pub(crate) struct State {
     /// How the destinations of each placement are written.
     pub slices: HashMap<Id, Slices>,
     definitions: Definitions,
+    asking: Asking,
+}
+
+/// SyncTargets by the workspace that they name, and the other way round.
+#[derive(Default)]
+struct Asking {
+    targets: HashMap<Arc<str>, BTreeSet<Id>>,
+    named: HashMap<Id, Arc<str>>,
+}
+
+impl Asking {
+    fn set(&mut self, id: Id, named: Option<Arc<str>>) {
+        let before = match &named {
+            Some(named) => self.named.insert(id.clone(), named.clone()),
+            None => self.named.remove(&id),
+        };
+        if before == named {
+            return;
+        }
+        if let Some(before) = before
+            && let Some(targets) = self.targets.get_mut(&before)
+        {
+            targets.remove(&id);
+            if targets.is_empty() {
+                self.targets.remove(&before);
+            }
+        }
+        if let Some(named) = named {
+            self.targets.entry(named).or_default().insert(id);
+        }
+    }
 }
 
 struct Made {
@@ -114,6 +145,7 @@ impl Placing {
         let concerns = match collection {
             PLACEMENTS | SLICES | LOCATIONS | TARGETS | WORKSPACES => true,
             BINDINGS => follows.contains(change.object.cluster()),
+            tenures::COLLECTION if tenures::is_record(&change.object) => true,
             _ => follows.contains(change.object.cluster()) && matters(&key(collection, &change.object)),
         };
         if concerns {
@@ -214,11 +246,12 @@ impl Placing {
         let Some(whole_at) = reach_newest(&server).await else { return };
         let mut reached = 0;
         while let Ok(seen) = fed.try_recv() {
-            reached = reached.max(self.take_up(&fleet, &mut self.state(), &seen));
+            reached = reached.max(self.take_up(&fleet, &server, &mut self.state(), &seen));
         }
         self.settle(&server);
         fleet.rollouts.begin(&mut self.state().engine, &server);
         resolved::load(&mut self.state(), &server, &self.due);
+        tenures::tidy(&self.state().engine, &self.due);
         self.progress.reach(whole_at.max(reached));
         self.ready.send_replace(true);
         let mut sweep = tokio::time::interval(SWEEP);
@@ -237,7 +270,7 @@ impl Placing {
                 let mut state = self.state();
                 state.engine.tick(clock::unix());
                 for seen in &some {
-                    reached = reached.max(self.take_up(&fleet, &mut state, seen));
+                    reached = reached.max(self.take_up(&fleet, &server, &mut state, seen));
                 }
             }
             let changes = self.settle(&server);
@@ -257,26 +290,42 @@ impl Placing {
             for some in all.chunks(AT_ONCE) {
                 {
                     let mut state = self.state();
-                    some.iter().for_each(|object| feed(&mut state.engine, collection, object, false));
+                    some.iter().for_each(|object| feed(&mut state, server, collection, object, false));
                 }
                 tokio::task::yield_now().await;
             }
         }
+        tenures::load(&mut self.state().engine, server);
     }
 
     /// Takes up one change; answers with its revision.
-    fn take_up(&self, fleet: &Fleet, state: &mut State, seen: &Seen) -> u64 {
+    fn take_up(&self, fleet: &Fleet, server: &Server, state: &mut State, seen: &Seen) -> u64 {
         let Seen::Change(collection, change) = seen else { return 0 };
         let gone = change.kind == ChangeKind::Deleted;
         match &**collection {
             SLICES => resolved::changed(state, &change.object, gone, &self.due),
             BINDINGS => {
                 let State { engine, definitions, .. } = state;
-                if let Some(server) = fleet.server() {
-                    definitions.set(engine, server, &change.object, gone);
+                definitions.set(engine, server, &change.object, gone);
+            }
+            tenures::COLLECTION if tenures::is_record(&change.object) => {
+                tenures::feed(&mut state.engine, &change.object, gone);
+                if gone && let Some(id) = tenures::of(&change.object) {
+                    self.due.placement(&id);
                 }
             }
-            collection => feed(&mut state.engine, collection, &change.object, gone),
+            collection => feed(state, server, collection, &change.object, gone),
+        }
+        if &**collection == WORKSPACES {
+            // One that is made anew is another workspace: who named it has to be asked about again.
+            let path = format!("{}:{}", change.object.cluster(), change.object.name());
+            for id in state.asking.targets.get(&*path).cloned().unwrap_or_default() {
+                let key = format!("{}//{}", id.workspace, id.name);
+                if let Some(target) = server.cache.get(TARGETS, &key) {
+                    feed(state, server, TARGETS, &target, false);
+                    fleet.statuses.push(&EdgeId::new(&id.workspace, &id.name), Duration::ZERO);
+                }
+            }
         }
         if &**collection == PLACEMENTS {
             let id = Id::new(change.object.cluster(), change.object.name());
@@ -302,7 +351,7 @@ impl Placing {
             for workspace in &wanted {
                 let State { engine, definitions, .. } = &mut *state;
                 definitions.load(engine, server, workspace);
-                feed_all(engine, server, workspace);
+                feed_all(&mut state, server, workspace);
             }
             changes.join(state.engine.take_changes());
         }
@@ -329,6 +378,7 @@ impl Placing {
                 if engine.placement(id).is_none() {
                     // Whoever cleans up after owners deletes the slices.
                     slices.remove(id);
+                    self.due.placement(id);
                     continue;
                 }
                 let slices = slices.entry(id.clone()).or_default();
@@ -379,13 +429,19 @@ fn matters(key: &ObjectKey<'_>) -> bool {
 }
 
 /// Passes one object to the engine.
-fn feed(engine: &mut Engine, collection: &str, object: &Object, gone: bool) {
+fn feed(state: &mut State, server: &Server, collection: &str, object: &Object, gone: bool) {
+    let State { engine, asking, .. } = state;
     let id = || Id::new(object.cluster(), object.name());
     let value = || (!gone).then(|| object.value());
     match collection {
         PLACEMENTS => engine.set_placement(&id(), value().as_ref().and_then(Placement::read)),
         LOCATIONS => engine.set_location(&id(), value().as_ref().and_then(Location::read)),
-        TARGETS => engine.set_target(&id(), value().as_ref().and_then(|value| instance(object.cluster(), value))),
+        TARGETS => {
+            let found = value().as_ref().and_then(|value| instance(server, object.cluster(), value));
+            let (named, instance) = found.map_or((None, None), |(named, instance)| (named, Some(instance)));
+            asking.set(id(), named);
+            engine.set_target(&id(), instance);
+        }
         WORKSPACES => {
             let is_inventory = value().is_some_and(|value| value["spec"]["type"]["name"] == "inventory");
             engine.set_inventory(&format!("{}:{}", object.cluster(), object.name()), is_inventory);
@@ -398,7 +454,7 @@ fn feed(engine: &mut Engine, collection: &str, object: &Object, gone: bool) {
 }
 
 /// Passes all objects of a workspace.
-fn feed_all(engine: &mut Engine, server: &Server, workspace: &str) {
+fn feed_all(state: &mut State, server: &Server, workspace: &str) {
     let prefix = format!("{workspace}/");
     for collection in server.cache.names() {
         if !matters(&ObjectKey { collection: bound::plain(&collection), namespace: "x", name: "x" }) {
@@ -406,24 +462,27 @@ fn feed_all(engine: &mut Engine, server: &Server, workspace: &str) {
         }
         for object in server.cache.snapshot(&collection).items.range(&prefix, "") {
             if matters(&key(&collection, object)) {
-                feed(engine, &collection, object, false);
+                feed(state, server, &collection, object, false);
             }
         }
     }
 }
 
-/// A SyncTarget as the scheduler sees it. `None` for one that is being deleted.
-fn instance(home: &str, value: &Value) -> Option<Instance> {
+/// The workspace that a SyncTarget names, and the SyncTarget as the scheduler sees it. `None` for one that is being deleted.
+fn instance(server: &Server, home: &str, value: &Value) -> Option<(Option<Arc<str>>, Instance)> {
     let target = target::Target::read(value)?;
+    let allowed = target.asks_for(server, home).filter(|(_, allowed)| *allowed == target::Allowed::Yes);
+    let workspace = allowed.map(|(name, _)| (&**name).into());
     let evict_after = value["spec"]["evictAfter"].as_str().and_then(|at| at.parse::<jiff::Timestamp>().ok());
-    Some(Instance {
+    let instance = Instance {
         uid: target.uid,
         labels: map(&value["metadata"]["labels"]),
         unschedulable: value["spec"]["unschedulable"] == true,
         evict_after: evict_after.map(|at| at.as_second()),
         ready: target.ready,
-        workspace: target.workspace.filter(|name| target::may_ask_for(home, name)).map(|name| (&*name).into()),
-    })
+        workspace,
+    };
+    Some((target.workspace, instance))
 }
 
 /// Waits until the cache is where the store is. `None` when the store is closed: nobody is left to serve.

@@ -18,10 +18,12 @@ use serde_json::{Value, json};
 use server::{Server, internal::Internal, object::Object};
 use tokio::sync::Notify;
 
-use crate::{Fleet, placing::State, retries};
+use crate::{Fleet, placing::State, retries::Retries, tenures};
 
 /// What happens within this time is one write.
 const PACE: Duration = Duration::from_millis(100);
+/// How often a center looks whether it leads now, while there is something that only the leader writes.
+const LEAD_CHECK: Duration = Duration::from_secs(5);
 const MANAGER: &str = "selvedge-placement";
 const LABEL: &str = "edge.kcp.io/source-placement";
 /// No value of a label is longer.
@@ -48,7 +50,7 @@ impl Due {
 
     fn take(&self) -> BTreeSet<Answer> {
         let take = |of: &Mutex<BTreeSet<Id>>| std::mem::take(&mut *of.lock().unwrap_or_else(PoisonError::into_inner));
-        let placements = take(&self.placements).into_iter().map(Answer::Slices);
+        let placements = take(&self.placements).into_iter().map(Answer::Placement);
         placements.chain(take(&self.locations).into_iter().map(Answer::Location)).collect()
     }
 }
@@ -56,7 +58,8 @@ impl Due {
 /// What is written about a placement or a Location.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Answer {
-    Slices(Id),
+    /// Its slices, and what is recorded of its claims to namespaces.
+    Placement(Id),
     Location(Id),
 }
 
@@ -64,12 +67,18 @@ enum Answer {
 pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>) {
     fleet.placing.wait().await;
     let due = &fleet.placing.due;
-    let mut retries = retries::Retries::default();
+    let mut retries = Retries::default();
+    // Claims are recorded by the center that leads. What this one did not record is looked at again if it comes to lead.
+    let mut unrecorded: BTreeSet<Id> = BTreeSet::new();
     loop {
+        if fleet.lead.is_here() {
+            std::mem::take(&mut unrecorded).iter().for_each(|id| due.placement(id));
+        }
         let mut answers = due.take();
         answers.extend(retries.take(Instant::now()));
         if answers.is_empty() {
-            match retries.next() {
+            let look = (!unrecorded.is_empty()).then(|| Instant::now() + LEAD_CHECK);
+            match retries.next().into_iter().chain(look).min() {
                 Some(at) => drop(tokio::time::timeout_at(at.into(), due.filled.notified()).await),
                 None => due.filled.notified().await,
             }
@@ -81,7 +90,15 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>) {
                 return;
             }
             let written = match &answer {
-                Answer::Slices(id) => write_slices(&fleet, &server, id).await,
+                Answer::Placement(id) => {
+                    let written = write_slices(&fleet, &server, id).await;
+                    if fleet.lead.is_here() {
+                        written.and(tenures::write(&fleet, &server, id).await)
+                    } else {
+                        unrecorded.insert(id.clone());
+                        written
+                    }
+                }
                 Answer::Location(id) => write_location(&fleet, &server, id).await,
             };
             match written {

@@ -16,7 +16,7 @@ use crate::{
     conditions::{self, Link, Said},
     edges::Edge,
     placing::id_of,
-    target::{self, may_ask_for},
+    target,
 };
 
 /// What happens within this time is one write.
@@ -134,7 +134,8 @@ fn say(fleet: &Fleet, edge: &Edge, value: &mut serde_json::Value) -> bool {
             None => return false,
         },
     };
-    let workspace = target.workspace.as_deref().map(|name| (name, may_ask_for(&edge.id.workspace, name)));
+    let asked = fleet.server().and_then(|server| target.asks_for(server, &edge.id.workspace));
+    let workspace = asked.map(|(name, allowed)| (&**name, allowed));
     let writes = edge.writes.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let (cut, center, writes) = (target.cut, fleet.center(), writes.as_ref());
     let placed = fleet.placing.read(|engine| !engine.schedule().reaching(&id_of(&edge.id)).is_empty());

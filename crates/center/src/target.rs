@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use server::Server;
 use types::names;
 
 pub const COLLECTION: &str = "workload.kcp.io/synctargets";
@@ -17,6 +18,8 @@ pub struct Target {
     pub credential: Option<Box<str>>,
     /// Whose objects the edge shall hold.
     pub workspace: Option<Arc<str>>,
+    /// The uid of the workspace that somebody who may has decided on.
+    pub granted: Option<Box<str>>,
     pub cut: bool,
     /// How many deletions somebody allows.
     pub confirm: Option<u64>,
@@ -40,6 +43,7 @@ impl Target {
             uid: metadata.get("uid").and_then(Value::as_str).unwrap_or_default().into(),
             credential: crate::join::credential_of(value).map(Into::into),
             workspace: annotation(names::WORKSPACE).filter(|name| !name.is_empty()).map(Arc::from),
+            granted: granted(annotation(names::WORKSPACE), annotation(names::WORKSPACE_GRANTED)),
             cut: annotation(names::LINK) == Some("cut"),
             confirm: annotation(names::CONFIRM_DELETION).and_then(|number| number.trim().parse().ok()),
             adopt: annotation(names::ADOPT).is_some(),
@@ -53,10 +57,40 @@ pub fn condition<'a>(value: &'a Value, kind: &str) -> Option<&'a Value> {
     value.pointer("/status/conditions")?.as_array()?.iter().find(|c| c["type"] == kind)
 }
 
-/// Whether a SyncTarget in `home` may ask for the objects of a workspace: its own, or one inside it. Else whoever may write
-/// SyncTargets somewhere could read everything.
-pub fn may_ask_for(home: &str, workspace: &str) -> bool {
-    workspace.strip_prefix(home).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+/// The uid in the server's record, if that is about the workspace that is named.
+fn granted(workspace: Option<&str>, record: Option<&str>) -> Option<Box<str>> {
+    let record: Value = serde_json::from_str(record?).ok()?;
+    (record["workspace"].as_str() == workspace).then(|| record["uid"].as_str().map(Into::into))?
+}
+
+/// Whether a SyncTarget may have the objects of the workspace that it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allowed {
+    Yes,
+    /// Neither its own workspace nor one inside it.
+    Outside,
+    /// Nobody with the right to has decided that. Without it, whoever may write SyncTargets in a workspace could read all workspaces inside it.
+    Undecided,
+}
+
+/// `uid` is that of the workspace as it is now; one that was made anew has to be decided on again.
+pub fn may_have(home: &str, workspace: &str, granted: Option<&str>, uid: Option<&str>) -> Allowed {
+    match workspace.strip_prefix(home) {
+        Some("") => Allowed::Yes,
+        Some(rest) if !rest.starts_with(':') => Allowed::Outside,
+        Some(_) if granted.is_some() && granted == uid => Allowed::Yes,
+        Some(_) => Allowed::Undecided,
+        None => Allowed::Outside,
+    }
+}
+
+impl Target {
+    /// The workspace that it names, and whether it may have its objects.
+    pub fn asks_for(&self, server: &Server, home: &str) -> Option<(&Arc<str>, Allowed)> {
+        let workspace = self.workspace.as_ref()?;
+        let uid = server::workspaces::uid(server, workspace);
+        Some((workspace, may_have(home, workspace, self.granted.as_deref(), uid.as_deref())))
+    }
 }
 
 #[cfg(test)]
@@ -83,15 +117,24 @@ mod tests {
 
     #[test]
     fn only_what_is_inside_can_be_asked_for() {
-        for (home, workspace, may) in [
-            ("root", "root", true),
-            ("root", "root:shop", true),
-            ("root:shop", "root:shop:a", true),
-            ("root:shop", "root", false),
-            ("root:shop", "root:shopping", false),
-            ("root:shop", "root:bank", false),
+        use Allowed::{Outside, Undecided, Yes};
+        for (home, workspace, granted, uid, may) in [
+            ("root", "root", None, None, Yes),
+            ("root:shop", "root:shop", None, Some("u"), Yes),
+            ("root", "root:shop", Some("u"), Some("u"), Yes),
+            ("root", "root:shop", None, Some("u"), Undecided),
+            ("root", "root:shop", Some("u"), Some("v"), Undecided),
+            ("root", "root:shop", Some("u"), None, Undecided),
+            ("root", "root:shop", None, None, Undecided),
+            ("root:shop", "root", Some("u"), Some("u"), Outside),
+            ("root:shop", "root:shopping", Some("u"), Some("u"), Outside),
+            ("root:shop", "root:bank", Some("u"), Some("u"), Outside),
         ] {
-            assert_eq!(may_ask_for(home, workspace), may, "{home} {workspace}");
+            assert_eq!(may_have(home, workspace, granted, uid), may, "{home} {workspace} {granted:?} {uid:?}");
         }
+        let record = r#"{"workspace": "root:shop", "uid": "u", "by": "alice"}"#;
+        assert_eq!(granted(Some("root:shop"), Some(record)).as_deref(), Some("u"));
+        assert_eq!(granted(Some("root:bank"), Some(record)), None);
+        assert_eq!((granted(None, Some(record)), granted(Some("root:shop"), Some("{"))), (None, None));
     }
 }

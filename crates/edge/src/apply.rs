@@ -21,6 +21,7 @@ use crate::{
 
 /// How often a batch is put together anew when local clients write to the same objects.
 const TRIES: usize = 30;
+const NAMESPACES: &str = "core/namespaces";
 const DEFINITIONS: &str = "apiextensions.k8s.io/customresourcedefinitions";
 /// Where the one record with the progress lies.
 const PROGRESS: &str = "progress";
@@ -41,11 +42,13 @@ struct Refusal {
     reason: String,
     /// What has to be done here before it can be.
     first: Option<Commit>,
+    /// What has to be gone before it can be.
+    after: Vec<Key>,
 }
 
 impl<T: Into<String>> From<T> for Refusal {
     fn from(reason: T) -> Self {
-        Self { reason: reason.into(), first: None }
+        Self { reason: reason.into(), first: None, after: Vec::new() }
     }
 }
 
@@ -58,12 +61,12 @@ pub async fn apply(server: &Arc<Server>, book: &Book, batch: &Batch) -> Result<(
         let (definitions, others): (Vec<_>, Vec<_>) =
             batch.changes.iter().partition(|(key, content)| key.starts_with(DEFINITIONS) && content.is_some());
         for (key, content) in definitions.into_iter().chain(others) {
-            if let Err(Refusal { reason, first }) = change(server, key, content.as_ref(), &mut commit) {
+            if let Err(Refusal { reason, first, after }) = change(server, key, content.as_ref(), &mut commit) {
                 if let Some(first) = first {
                     // If it fails, the next attempt finds that out.
                     let _ = commit_and_see(server, first).await;
                 }
-                in_the_way(server, key).into_iter().for_each(|key| book.wait_for_end_of(key));
+                in_the_way(server, key).into_iter().chain(after).for_each(|key| book.wait_for_end_of(key));
                 refused.push((key.clone(), reason));
             }
         }
@@ -148,11 +151,23 @@ fn put(
     let old = place.get();
     let existing = old.as_ref().map(|old| old.value());
     let before = held(server, name).map(|(held, _)| held);
+    let source = place::source_of(&sent);
+    in_its_own_namespace(server, name, key, &source, before.as_ref())?;
+    if key.collection == NAMESPACES {
+        let exclusive = place::is_exclusive(&sent);
+        match (&existing, &before) {
+            (Some(existing), None) if exclusive => place::may_adopt(key, existing)?,
+            (_, Some(before)) if !before.source.is_empty() && before.source != source => {
+                change_owner(server, name, key, before, (&source, exclusive))?;
+            }
+            _ => {}
+        }
+    }
     if let Some(old) = old.as_ref().filter(|_| place::is_create_only(&sent)) {
         // It is there, and that is all that was asked for. What of it came from the center is what came first.
         let mut after = before.unwrap_or_else(|| Held { adopted: true, ..Held::default() });
         after.hash = entry_hash(name, content);
-        after.source = place::source_of(&sent);
+        after.source = source;
         put_record(commit, HELD, name, &after);
         commit.compares.push(Compare { key: key.in_store(CLUSTER), modified: old.revision });
         return Ok(());
@@ -183,6 +198,65 @@ fn put(
     Ok(())
 }
 
+/// A namespace is one workspace's, or the edge's own. Nothing of another comes into it, whatever the center says: what is in a namespace
+/// can read all that is there.
+fn in_its_own_namespace(
+    server: &Arc<Server>,
+    name: &Key,
+    key: &ObjectKey<'_>,
+    source: &str,
+    before: Option<&Held>,
+) -> Result<(), Refusal> {
+    if key.namespace.is_empty() || place::is_everywhere(key.namespace) {
+        return Ok(());
+    }
+    let home = ObjectKey { collection: NAMESPACES, namespace: "", name: key.namespace };
+    match held(server, &home.to_string()) {
+        Some((home, _)) if home.source == source || home.source.is_empty() => Ok(()),
+        Some(_) => {
+            let reason = format!("the namespace {} still belongs to another workspace on this edge", key.namespace);
+            let mut refusal = Refusal { reason, first: None, after: vec![home.to_string().into(), name.clone()] };
+            if before.is_some_and(|before| before.source != source) {
+                // The center has another workspace's in its place: the former one goes, and the namespace after it.
+                let mut first = Commit::default();
+                remove(server, name, key, &mut first)?;
+                refusal.first = Some(first);
+            }
+            Err(refusal)
+        }
+        None if place_of(server, &home).get().is_some() => {
+            Err(format!("the namespace {} was made on this edge and belongs to it", key.namespace).into())
+        }
+        // It may come in the same commit.
+        None => Ok(()),
+    }
+}
+
+/// A namespace goes to another workspace empty. First the center has to take away what the former one has there; that may wait to be
+/// confirmed. What is left then (claims, what controllers made, what was to stay behind) goes with the namespace.
+fn change_owner(
+    server: &Arc<Server>,
+    name: &Key,
+    key: &ObjectKey<'_>,
+    before: &Held,
+    (source, exclusive): (&str, bool),
+) -> Result<(), Refusal> {
+    if before.adopted {
+        let refused = || format!("the namespace {} was made on this edge and belongs to it", key.name).into();
+        return if exclusive { Err(refused()) } else { Ok(()) };
+    }
+    let is_inside = |record: &str| ObjectKey::parse(record).is_some_and(|inside| inside.namespace == key.name);
+    let left = |record: &str| held(server, record).is_some_and(|(held, _)| held.source != source);
+    let records = server.cache.snapshot(HELD);
+    let inside = records.items.range("", "").map(|record| &record.key);
+    let after: Vec<Key> = inside.filter(|key| is_inside(key) && left(key)).map(|key| Key::from(&**key)).collect();
+    if !after.is_empty() {
+        let reason = format!("the namespace {} still holds objects of another workspace on this edge", key.name);
+        return Err(Refusal { reason, first: None, after });
+    }
+    make_way(server, name, key)
+}
+
 /// What another object takes the place of has to be gone: not while it ends gracefully or somebody's finalizer holds it.
 fn make_way(server: &Arc<Server>, name: &Key, key: &ObjectKey<'_>) -> Result<(), Refusal> {
     let mut first = Commit::default();
@@ -191,7 +265,8 @@ fn make_way(server: &Arc<Server>, name: &Key, key: &ObjectKey<'_>) -> Result<(),
     match goes {
         true => Ok(()),
         false => {
-            Err(Refusal { reason: format!("the former {} is being deleted here first", key.name), first: Some(first) })
+            let reason = format!("the former {} is being deleted here first", key.name);
+            Err(Refusal { reason, first: Some(first), after: vec![name.clone()] })
         }
     }
 }

@@ -113,6 +113,11 @@ pub fn is_create_only(sent: &Value) -> bool {
     sent["metadata"]["annotations"][names::CREATE_ONLY] == "true"
 }
 
+/// Whether a Namespace may be had only by a workspace alone.
+pub fn is_exclusive(sent: &Value) -> bool {
+    sent["metadata"]["annotations"][names::EXCLUSIVE] == "true"
+}
+
 pub fn source_of(sent: &Value) -> String {
     sent["metadata"]["annotations"][names::SOURCE].as_str().unwrap_or_default().to_owned()
 }
@@ -157,6 +162,11 @@ fn release(metadata: &mut Map<String, Value>, held: &Held) {
     }
 }
 
+/// Namespaces that every server has.
+pub fn is_everywhere(namespace: &str) -> bool {
+    matches!(namespace, "default" | "kube-node-lease" | "kube-public" | "kube-system")
+}
+
 /// Whether the center may take over an object that is here already: only what every server makes for itself. Anything else
 /// of the same name belongs to this edge.
 pub fn may_adopt(key: &ObjectKey<'_>, existing: &Value) -> Result<(), String> {
@@ -164,7 +174,7 @@ pub fn may_adopt(key: &ObjectKey<'_>, existing: &Value) -> Result<(), String> {
         return Err(format!("the former {} is still being deleted here", key.name));
     }
     let everywhere = match key.collection {
-        "core/namespaces" => matches!(key.name, "default" | "kube-node-lease" | "kube-public" | "kube-system"),
+        "core/namespaces" => is_everywhere(key.name),
         "core/serviceaccounts" => key.name == "default",
         "scheduling.k8s.io/priorityclasses" => key.name.starts_with("system-"),
         collection if collection.starts_with("rbac.authorization.k8s.io/") => {

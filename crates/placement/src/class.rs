@@ -12,6 +12,10 @@ pub struct Member {
     pub revision: u64,
     /// The values of those parameters that are in use.
     pub parameters: Parameters,
+    /// The owner of the edge lets its workspace place what concerns the whole edge.
+    pub trusted: bool,
+    /// It did not reach the edge when its claims to namespaces were recorded.
+    pub fresh: bool,
 }
 
 /// In order of the placements' names. Equal edges have equal ones.

@@ -4,6 +4,7 @@
 //! changed after each edit. Nothing is remembered of a class but that it is in use: contents are rendered when they are needed.
 
 mod render;
+mod spaces;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -20,6 +21,7 @@ use crate::{
     customize,
     facts::{Instance, Location, Placement},
     schedule::{Moves, Schedule},
+    tenure::space_of,
     workspace::{Item, NAMESPACES, Touched, Workspace},
 };
 
@@ -36,6 +38,8 @@ pub enum Content {
 pub struct Saved {
     items: BTreeMap<Key, Item>,
     parameters: BTreeSet<String>,
+    /// Of which there is something among the items.
+    namespaces: BTreeSet<String>,
 }
 
 impl Saved {
@@ -45,7 +49,9 @@ impl Saved {
             customize::keys_in(&value, item.tailor.as_ref().map(|tailor| &tailor.customizer))
         };
         let tailored = items.values().filter(|item| item.is_tailored && !item.bare);
-        Self { parameters: tailored.flat_map(keys).collect(), items }
+        let spaces = items.keys().filter_map(|key| ObjectKey::parse(key)).map(|key| space_of(&key).to_owned());
+        let namespaces = spaces.filter(|space| !space.is_empty()).collect();
+        Self { parameters: tailored.flat_map(keys).collect(), items, namespaces }
     }
 
     pub fn items(&self) -> &BTreeMap<Key, Item> {
@@ -56,12 +62,15 @@ impl Saved {
 /// Which revision an edge is to have, by the uid of its SyncTarget.
 pub type Assign = Arc<dyn Fn(&str) -> u64 + Send + Sync>;
 
-/// The same object of two workspaces for one edge: this placement's is not sent.
+/// What of a placement is not sent, and an edge where that is so. Whose is there instead is not said: it is another tenant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Conflict {
-    pub object: Key,
-    /// Whose is.
-    pub winner: Id,
+pub enum Conflict {
+    /// The namespace belongs to another workspace there.
+    Namespace { namespace: String, edge: Id, location: Id },
+    /// These concern the whole edge, and the Location does not trust the workspace.
+    Untrusted { objects: Vec<Key>, location: Id },
+    /// An older placement of another workspace has an object of the same name.
+    Object { object: Key, edge: Id, location: Id },
 }
 
 /// What edits came to, until somebody takes it.
@@ -116,6 +125,12 @@ pub struct Engine {
     made: HashMap<Id, BTreeSet<Class>>,
     /// The workspaces that have an object under a key.
     holders: HashMap<Key, Vec<Arc<str>>>,
+    /// The workspaces that have something of a namespace.
+    spaces: HashMap<Box<str>, Vec<Arc<str>>>,
+    /// The placements that have something of a namespace in a saved revision.
+    kept: HashMap<String, BTreeSet<Id>>,
+    /// What is recorded of claims to namespaces.
+    tenures: HashMap<Id, spaces::Recorded>,
     changes: Changes,
 }
 
@@ -134,7 +149,13 @@ impl Engine {
     }
 
     pub fn set_location(&mut self, id: &Id, location: Option<Location>) {
+        let trusted = |engine: &Self| engine.schedule.location(id).map(|location| location.trusted.clone());
+        let before = trusted(self);
         self.schedule.set_location(id, location);
+        if before != trusted(self) {
+            // What of them is not sent is another.
+            self.changes.placements.extend(self.schedule.placements_behind(id));
+        }
     }
 
     pub fn set_target(&mut self, id: &Id, instance: Option<Instance>) {
@@ -194,9 +215,13 @@ impl Engine {
             home.placements.iter().filter(takes).cloned().collect()
         };
         let mut concerned = takers(home, &[&text]);
+        let space = space_of(of);
+        let had_space = !space.is_empty() && home.objects.has_space(space);
         let had = home.objects.has(&text);
         let touched = home.objects.set(of, json, revision);
         let has = home.objects.has(&text);
+        let has_space = !space.is_empty() && home.objects.has_space(space);
+        let relabelled = of.collection == NAMESPACES && touched.presence;
         // Of a Namespace with other labels, and of many objects at once, nobody asks one by one whom they concern.
         if touched.keys.len() > 8 || (of.collection == NAMESPACES && touched.parameters) {
             concerned.extend(home.placements.iter().cloned());
@@ -206,6 +231,11 @@ impl Engine {
         }
         if had != has {
             self.share(&name, &Key::from(text.as_str()), has);
+        }
+        if had_space != has_space {
+            self.share_space(&name, space, has_space);
+        } else if relabelled {
+            self.contest(space);
         }
         self.touch(touched, concerned);
     }
@@ -241,6 +271,7 @@ impl Engine {
         void.iter().for_each(|class| self.drop_class(class));
         self.changes.edges.extend(moved);
         self.changes.placements.insert(id.clone());
+        self.keep_spaces(id);
     }
 
     /// A class is in use from now on: its keys are among the changes.
@@ -294,6 +325,9 @@ impl Engine {
             && self.saved.is_empty()
             && self.made.is_empty()
             && self.holders.is_empty()
+            && self.spaces.is_empty()
+            && self.kept.is_empty()
+            && self.tenures.is_empty()
     }
 
     /// Placements of other workspaces on these edges: they may win or lose objects by what happens to this one.
@@ -336,12 +370,17 @@ impl Engine {
                 touched.extend(taken(self));
                 self.touch_keys(id, touched, true);
                 self.reuse(id);
+                let spaces = self.workspaces.get(&id.workspace).into_iter().flat_map(|home| home.objects.spaces());
+                let spaces: BTreeSet<String> = spaces.map(str::to_owned).collect();
+                spaces.iter().for_each(|space| self.contest(space));
             }
             None => {
                 self.placements.remove(id);
                 self.used.remove(id);
                 self.assigned.remove(id);
-                self.saved.remove(id);
+                if self.saved.remove(id).is_some() {
+                    self.keep_spaces(id);
+                }
                 let empty = self.workspaces.get_mut(&id.workspace).is_some_and(|home| {
                     home.placements.remove(id);
                     home.placements.is_empty()
@@ -357,6 +396,8 @@ impl Engine {
     fn let_go(&mut self, workspace: &Arc<str>) {
         if let Some(home) = self.workspaces.remove(workspace) {
             home.objects.keys().for_each(|key| self.share(workspace, key, false));
+            let spaces: BTreeSet<&str> = home.objects.spaces().collect();
+            spaces.into_iter().for_each(|space| self.share_space(workspace, space, false));
         }
         self.changes.wanted.remove(workspace);
         self.changes.unwanted.insert(workspace.clone());

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use types::{ObjectKey, names};
 
 use crate::{
-    Id, Key,
+    Id,
     config::CONFIG,
     engine::{Conflict, Content, Engine},
     facts::{Instance, Location, Placement, map},
@@ -190,32 +190,60 @@ fn a_broken_customization_holds_that_object_only() {
 }
 
 #[test]
-fn the_older_placement_wins_and_the_other_says_so() {
+fn a_namespace_belongs_to_who_came_first_and_the_other_says_so() {
     let mut engine = example();
-    let shared = "core/configmaps/both/a";
-    for (workspace, label) in [(WMW_S, "special"), (WMW_C, "common")] {
-        object(
-            &mut engine,
-            workspace,
-            "core/namespaces//both",
-            json!({"apiVersion": "v1", "metadata": {"labels": {label: "si"}}}),
-        );
-        object(&mut engine, workspace, shared, json!({"apiVersion": "v1", "data": {"of": workspace}}));
+    let (theirs, ours) = ("core/configmaps/both/a", "core/configmaps/both/b");
+    for (workspace, label, key) in [(WMW_S, "special", theirs), (WMW_C, "common", ours)] {
+        let labels = json!({"apiVersion": "v1", "metadata": {"labels": {label: "si"}}});
+        object(&mut engine, workspace, "core/namespaces//both", labels);
+        object(&mut engine, workspace, key, json!({"apiVersion": "v1", "data": {"of": workspace}}));
+        // What is recorded says who was first; the placement of the other is older.
+        for (id, now) in [(s_id(), 7), (c_id(), 8)] {
+            let tenure = engine.tenure(&id, now);
+            tenure.into_iter().for_each(|tenure| engine.set_tenure(&id, Some(tenure)));
+        }
     }
     assert!(engine.take_changes().placements.is_superset(&[c_id(), s_id()].into()));
-    assert_eq!(content(&engine, "guilder", shared)["data"]["of"], WMW_C);
-    assert_eq!(engine.source(&engine.class_of(&edge("guilder")), shared), Some(c_id()));
-    assert_eq!(engine.conflicts(&c_id()), []);
-    let object: Key = shared.into();
-    assert_eq!(
-        engine.conflicts(&s_id()),
-        [Conflict { object, winner: c_id() }],
-        "a namespace that only has to exist is none"
-    );
-    // Where they do not meet there is none.
-    location(&mut engine, "guilder", json!({"extended": "si", "env": "test"}));
-    assert!(engine.take_changes().placements.contains(&s_id()));
+    assert_eq!(content(&engine, "guilder", theirs)["data"]["of"], WMW_S);
+    assert!(!holds(&engine, "guilder").contains(&ours.to_owned()), "not into a namespace of another");
+    assert!(holds(&engine, "florin").contains(&ours.to_owned()), "where they do not meet it is ours");
+    assert_eq!(engine.source(&engine.class_of(&edge("guilder")), "core/namespaces//both"), Some(s_id()));
     assert_eq!(engine.conflicts(&s_id()), []);
+    let lost = Conflict::Namespace { namespace: "both".into(), edge: edge("guilder"), location: edge("guilder") };
+    assert_eq!(engine.conflicts(&c_id()), [lost]);
+    assert!(engine.tenure(&c_id(), 9).is_none() && engine.tenure(&s_id(), 9).is_none(), "all is recorded");
+    // Given back when its owner is gone.
+    engine.set_placement(&s_id(), None);
+    assert_eq!(engine.conflicts(&c_id()), []);
+    assert!(holds(&engine, "guilder").contains(&ours.to_owned()));
+    assert_eq!(engine.tenure(&c_id(), 9).map(|tenure| tenure.namespaces["both"].since), Some(9));
+}
+
+#[test]
+fn what_concerns_the_whole_edge_needs_trust() {
+    let mut engine = example();
+    let everything = json!([{"apiGroup": "*", "resources": ["*"], "resourceNames": ["*"]}]);
+    let mut c = placement("1", json!({"env": "prod"}), json!({}), json!([]));
+    c["spec"]["nonNamespacedObjects"] = everything;
+    engine.set_placement(&c_id(), Placement::read(&c));
+    let role = "rbac.authorization.k8s.io/clusterrolebindings//all";
+    object(&mut engine, WMW_C, role, json!({"apiVersion": "v1"}));
+    object(&mut engine, WMW_C, "core/secrets/default/a", json!({"apiVersion": "v1"}));
+    engine.take_changes();
+    assert!(!holds(&engine, "florin").iter().any(|key| key == role || key.contains("/default/")));
+    let namespace = content(&engine, "florin", "core/namespaces//commonstuff");
+    assert_eq!(namespace["metadata"]["annotations"][names::EXCLUSIVE], "true");
+    let [Conflict::Untrusted { objects, location }] = &engine.conflicts(&c_id())[..] else { panic!("no conflict") };
+    assert_eq!((objects.len(), location), (2, &edge("florin")));
+    for name in ["florin", "guilder"] {
+        let value = json!({"metadata": {"labels": {"env": "prod"}}, "spec": {"trustedWorkspaces": [WMW_C],
+            "instanceSelector": {"matchLabels": {"id": name}}}});
+        engine.set_location(&edge(name), Location::read(&value));
+        let changes = engine.take_changes();
+        assert!(changes.edges.contains(&edge(name)) && changes.placements.contains(&c_id()));
+    }
+    assert!(holds(&engine, "florin").iter().any(|key| key == role));
+    assert_eq!(engine.conflicts(&c_id()), []);
 }
 
 #[test]

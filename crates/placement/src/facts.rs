@@ -47,6 +47,8 @@ pub struct Placement {
     /// When it was made, as text that sorts. The older of two wins.
     pub created: Box<str>,
     pub locations: Selectors,
+    /// The same as it was written, as JSON.
+    pub reach: Box<str>,
     pub namespaces: Option<LabelSelector>,
     pub others: Vec<Others>,
     pub upsync: Vec<Value>,
@@ -97,6 +99,7 @@ impl Placement {
             uid: text(&metadata["uid"]).into(),
             created: text(&metadata["creationTimestamp"]).into(),
             locations: items(&spec["locationSelectors"]).map(selector).collect(),
+            reach: spec.get("locationSelectors").map_or_else(|| "[]".into(), |all| all.to_string().into()),
             namespaces: spec.get("namespaceSelector").filter(|one| one.is_object()).map(selector),
             others: items(&spec["nonNamespacedObjects"]).map(others).collect(),
             upsync: items(&spec["upsync"]).map(upsync).collect(),
@@ -131,6 +134,8 @@ pub struct Location {
     pub annotations: Labels,
     /// Which SyncTargets of its workspace it stands for.
     pub instances: Selectors,
+    /// Workspaces that may place what concerns the whole edge, besides its own.
+    pub trusted: Arc<[Box<str>]>,
 }
 
 impl Location {
@@ -142,6 +147,17 @@ impl Location {
             labels: map(&metadata["labels"]),
             annotations: map(&metadata["annotations"]),
             instances: instances.filter(|_| matches!(resource, "" | "synctargets")).into_iter().collect(),
+            trusted: strings(&spec["trustedWorkspaces"]).into_iter().map(Into::into).collect(),
+        })
+    }
+
+    /// Whether what a workspace places by it may concern the whole edge. `root:org` is that workspace, `root:org:*` all that are inside
+    /// it, `*` everybody who can place here.
+    pub fn trusts(&self, workspace: &str) -> bool {
+        self.trusted.iter().any(|one| match one.strip_suffix('*') {
+            Some("") => true,
+            Some(inside) => inside.ends_with(':') && workspace.starts_with(inside),
+            None => **one == *workspace,
         })
     }
 
@@ -253,6 +269,25 @@ mod tests {
         assert_eq!((read.create_only, read.orphan, &*read.uid), (true, false, "u"));
         let all = Placement::everything();
         assert!(all.takes_other("a/b", "c", &labels(&[])) && all.takes_namespace(&labels(&[])));
+    }
+
+    #[test]
+    fn locations_say_whom_they_trust() {
+        let read = |list: Value| Location::read(&json!({"metadata": {}, "spec": {"trustedWorkspaces": list}})).unwrap();
+        let some = read(json!(["root:shop", "root:org:*"]));
+        for (workspace, trusted) in [
+            ("root:shop", true),
+            ("root:shop:inner", false),
+            ("root:shopping", false),
+            ("root:org", false),
+            ("root:org:team", true),
+            ("root:organism", false),
+            ("root", false),
+        ] {
+            assert_eq!(some.trusts(workspace), trusted, "{workspace}");
+        }
+        assert!(read(json!(["*"])).trusts("root:any") && !read(json!(["root:an*"])).trusts("root:any"));
+        assert!(!read(json!(null)).trusts("root") && !read(json!([])).trusts(""));
     }
 
     #[test]

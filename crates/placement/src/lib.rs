@@ -17,6 +17,7 @@ pub mod rollout;
 pub mod schedule;
 pub mod slices;
 pub mod summary;
+pub mod tenure;
 pub mod workspace;
 
 #[cfg(test)]

@@ -1,12 +1,16 @@
 //! The scheduler and the engine against slow, obviously right models: nested loops over everything, after every edit of a random sequence.
 
+mod edits;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use serde_json::{Value, json};
+use serde_json::Value;
 use types::{ObjectKey, names};
+
+use edits::{Edit, KEYS, object, some_edit};
 
 use crate::{
     Id, Key, Parameters,
@@ -17,6 +21,7 @@ use crate::{
     facts::{Instance, Labels, Location, Placement, map, matches},
     projection,
     schedule::{Schedule, is_offered},
+    tenure::{Rank, Tenure, is_reserved, needs_trust, space_of},
 };
 
 const WORKSPACES: [&str; 3] = ["root:a", "root:b", "root:a:c"];
@@ -32,20 +37,13 @@ struct World {
     objects: BTreeMap<(String, Key), Value>,
     /// Revision, for edges whose uid ends in an odd digit.
     saved: BTreeMap<Id, Arc<Saved>>,
+    /// What is recorded of claims.
+    tenures: BTreeMap<Id, Tenure>,
+    /// Counts edits: the center's revision.
+    clock: u64,
     now: i64,
     /// Which placement reaches which SyncTarget: unschedulable ones keep it.
     reach: BTreeMap<(Id, Id), Id>,
-}
-
-#[derive(Clone, Debug)]
-enum Edit {
-    Placement(usize, u8, Option<Value>),
-    Location(usize, u8, Option<Value>),
-    Target(usize, u8, Option<Instance>),
-    Object(usize, usize, Option<Value>),
-    /// A revision of what the placement holds now is kept for some of its edges, or none any more.
-    Keep(usize, u8, bool),
-    Later,
 }
 
 fn placement_id(workspace: usize, n: u8) -> Id {
@@ -64,6 +62,7 @@ impl World {
                 None => drop(map.remove(&key)),
             }
         }
+        self.clock += 1;
         match edit {
             Edit::Placement(w, n, value) => {
                 let (id, read) = (placement_id(*w, *n), value.as_ref().and_then(Placement::read));
@@ -95,6 +94,11 @@ impl World {
                 let saved =
                     self.placements.get(&id).filter(|_| *keep).map(|p| Arc::new(Saved::new(self.items(&id, p))));
                 put(&mut self.saved, id, saved);
+            }
+            Edit::Record(w, n) => {
+                let id = placement_id(*w, *n);
+                let tenure = self.tenure(&id);
+                put(&mut self.tenures, id, tenure);
             }
             Edit::Later => self.now += 10,
         }
@@ -182,36 +186,113 @@ impl World {
         items
     }
 
+    fn trusts(&self, location: &Id, workspace: &str) -> bool {
+        *location.workspace == *workspace || self.locations[location].trusts(workspace)
+    }
+
+    /// Every placement that has something for an edge, the plain set included: who, whether it is trusted there, how its claims rank.
+    fn claimants(&self, edge: &Id, namespace: &str) -> Vec<(Rank, Box<str>, Id)> {
+        let mut all = Vec::new();
+        let Some(instance) = self.targets.get(edge) else { return all };
+        if let Some(plain) = instance.workspace.as_ref().map(|workspace| plain(workspace)) {
+            let inside = self.items(&plain, &Placement::everything()).into_keys();
+            if inside.into_iter().any(|key| space_of(&ObjectKey::parse(&key).unwrap()) == namespace) {
+                all.push((Rank::FIRST, "".into(), plain));
+            }
+        }
+        for (id, placement) in &self.placements {
+            let Some(location) = self.reach.get(&(id.clone(), edge.clone())) else { continue };
+            if is_reserved(namespace) && !self.trusts(location, &id.workspace) {
+                continue;
+            }
+            let items = self.items_at(id, placement, &instance.uid);
+            if items.keys().any(|key| space_of(&ObjectKey::parse(key).unwrap()) == namespace) {
+                let tenure = self.tenures.get(id).filter(|tenure| *tenure.uid == *placement.uid);
+                let fresh = tenure.is_some_and(|tenure| {
+                    let reached = Tenure::reached(&tenure.selectors(), &self.locations[location].labels);
+                    *tenure.reach != *placement.reach && !reached
+                });
+                all.push((Tenure::rank(tenure, namespace, fresh), placement.created.clone(), id.clone()));
+            }
+        }
+        all.sort();
+        all
+    }
+
+    /// Whose a namespace is on an edge.
+    fn owner(&self, edge: &Id, namespace: &str) -> Option<Arc<str>> {
+        self.claimants(edge, namespace).first().map(|(_, _, id)| id.workspace.clone())
+    }
+
+    fn items_at(&self, id: &Id, placement: &Placement, uid: &str) -> BTreeMap<Key, crate::workspace::Item> {
+        let old = self.saved.get(id).filter(|_| is_odd(uid));
+        old.map_or_else(|| self.items(id, placement), |saved| saved.items().clone())
+    }
+
+    /// What is to be recorded of a placement.
+    fn tenure(&self, id: &Id) -> Option<Tenure> {
+        let placement = self.placements.get(id)?;
+        let saved = self.saved.get(id).map(|saved| saved.items().clone()).unwrap_or_default();
+        let keys: BTreeSet<Key> = self.items(id, placement).into_keys().chain(saved.into_keys()).collect();
+        let spaces: BTreeSet<String> = keys
+            .iter()
+            .map(|key| space_of(&ObjectKey::parse(key).unwrap()).to_owned())
+            .filter(|s| !s.is_empty())
+            .collect();
+        let lost = |space: &str| {
+            self.targets.iter().any(|(edge, instance)| {
+                let here = self.reach.contains_key(&(id.clone(), edge.clone()));
+                let items = self.items_at(id, placement, &instance.uid);
+                let claims = items.keys().any(|key| space_of(&ObjectKey::parse(key).unwrap()) == space);
+                here && claims && self.owner(edge, space).is_some_and(|owner| owner != id.workspace)
+            })
+        };
+        let claimed = spaces.into_iter().map(|space| {
+            let lost = lost(&space);
+            (space, lost)
+        });
+        Some(Tenure::next(self.tenures.get(id), &placement.uid, &placement.reach, claimed, self.clock))
+    }
+
     /// What an edge shall hold, from nothing.
     fn holds(&self, edge: &Id) -> BTreeMap<Key, Option<Value>> {
         let mut holds: BTreeMap<Key, Option<Value>> = BTreeMap::new();
         let Some(instance) = self.targets.get(edge) else { return holds };
         let everything = Placement::everything();
-        let mut all: Vec<(&Id, &Placement, Parameters)> = Vec::new();
+        let mut all: Vec<(&Id, &Placement, Parameters, bool)> = Vec::new();
         let plain = instance.workspace.as_ref().map(|workspace| plain(workspace));
         if let Some(plain) = &plain {
-            all.push((plain, &everything, Parameters::default()));
+            all.push((plain, &everything, Parameters::default(), true));
         }
         for (id, placement) in &self.placements {
             if let Some(location) = self.reach.get(&(id.clone(), edge.clone())) {
+                let trusted = self.trusts(location, &id.workspace);
                 let location = &self.locations[location];
                 let all_of = |labels: &Labels| labels.iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
                 let parameters =
                     Parameters { labels: all_of(&location.labels), annotations: all_of(&location.annotations) };
-                all.push((id, placement, parameters));
+                all.push((id, placement, parameters, trusted));
             }
         }
-        all.sort_by(|(a, one, _), (b, other, _)| (&one.created, a).cmp(&(&other.created, b)));
+        all.sort_by(|(a, one, ..), (b, other, ..)| (&one.created, a).cmp(&(&other.created, b)));
         for wants_bare in [false, true] {
-            for (id, placement, parameters) in &all {
-                let old = self.saved.get(*id).filter(|_| is_odd(&instance.uid));
-                let items = old.map_or_else(|| self.items(id, placement), |saved| saved.items().clone());
+            for (id, placement, parameters, trusted) in &all {
+                let items = self.items_at(id, placement, &instance.uid);
                 for (key, item) in items.into_iter().filter(|(_, item)| item.bare == wants_bare) {
-                    let name = ObjectKey::parse(&key).unwrap().name;
-                    let made = match item.bare {
-                        true => Some(projection::bare_namespace(name, &id.workspace)),
+                    let parsed = ObjectKey::parse(&key).unwrap();
+                    let space = space_of(&parsed);
+                    if needs_trust(&parsed) && !trusted
+                        || !space.is_empty() && self.owner(edge, space).as_ref() != Some(&id.workspace)
+                    {
+                        continue;
+                    }
+                    let mut made = match item.bare {
+                        true => Some(projection::bare_namespace(parsed.name, &id.workspace)),
                         false => make(placement, &item, parameters),
                     };
+                    if let Some(made) = made.as_mut().filter(|_| parsed.collection == "core/namespaces" && !trusted) {
+                        projection::annotate(made, names::EXCLUSIVE, "true");
+                    }
                     holds.entry(key.clone()).or_insert(made);
                 }
             }
@@ -237,116 +318,6 @@ fn make(placement: &Placement, item: &crate::workspace::Item, parameters: &Param
         projection::annotate(&mut value, names::CREATE_ONLY, "true");
     }
     Some(value)
-}
-
-const KEYS: [&str; 11] = [
-    "core/namespaces//n0",
-    "core/namespaces//n1",
-    "core/configmaps/n0/a",
-    "core/configmaps/n1/a",
-    "core/configmaps/n1/b",
-    "rbac.authorization.k8s.io/clusterroles//r",
-    "apiextensions.k8s.io/customresourcedefinitions//widgets.example.com",
-    "apiextensions.k8s.io/customresourcedefinitions//gadgets.example.com",
-    "example.com/widgets/n0/w",
-    "example.com/gadgets//g",
-    "edge.kcp.io/customizers/n1/c",
-];
-
-/// Fills in who it is.
-fn object(n: usize, value: &Value) -> Value {
-    let key = ObjectKey::parse(KEYS[n]).unwrap();
-    let mut value = value.clone();
-    value["apiVersion"] = "x/v1".into();
-    value["kind"] = "X".into();
-    value["metadata"]["name"] = key.name.into();
-    if !key.namespace.is_empty() {
-        value["metadata"]["namespace"] = key.namespace.into();
-    }
-    value
-}
-
-fn some_labels() -> impl Strategy<Value = Value> {
-    proptest::collection::btree_map("[ab]", "[xy]", 0..3).prop_map(|labels| json!(labels))
-}
-
-fn some_selector() -> impl Strategy<Value = Value> {
-    prop_oneof![
-        2 => some_labels().prop_map(|labels| json!({"matchLabels": labels})),
-        1 => ("[ab]", "(Exists|DoesNotExist)").prop_map(|(key, op)| json!({"matchExpressions": [{"key": key, "operator": op}]})),
-    ]
-}
-
-fn some_placement() -> impl Strategy<Value = Value> {
-    let others = prop_oneof![
-        Just(json!({"apiGroup": "", "resources": ["namespaces"], "resourceNames": ["n0"]})),
-        Just(
-            json!({"apiGroup": "example.com", "resources": ["gadgets"], "labelSelectors": [{"matchLabels": {"a": "x"}}]})
-        ),
-        Just(json!({"apiGroup": "rbac.authorization.k8s.io", "resources": ["*"], "resourceNames": ["*"]})),
-        Just(json!({"apiGroup": "*", "resources": ["*"], "labelSelectors": [{}]})),
-    ];
-    let selectors = proptest::collection::vec(some_selector(), 0..3);
-    let (namespaces, others) = (proptest::option::of(some_selector()), proptest::collection::vec(others, 0..3));
-    (selectors, namespaces, others, 0u8..3, any::<bool>(), 0u8..3).prop_map(|(l, n, o, created, create_only, uid)| {
-        let mut spec = json!({"locationSelectors": l, "nonNamespacedObjects": o, "createOnly": create_only,
-            "upsync": [{"apiGroup": "g", "resources": [created.to_string()]}]});
-        if let Some(n) = n {
-            spec["namespaceSelector"] = n;
-        }
-        json!({"metadata": {"uid": format!("u{uid}"), "creationTimestamp": created.to_string()}, "spec": spec})
-    })
-}
-
-fn some_object() -> impl Strategy<Value = Value> {
-    (some_labels(), 0u8..8, 0u8..3).prop_map(|(labels, kind, data)| {
-        let mut value = json!({"metadata": {"labels": labels}, "data": {"n": data.to_string()},
-            "replacements": [{"path": "$.data.n", "value": format!("\"{data} on %(name)\"")}]});
-        let annotations = match kind {
-            0 | 1 => json!({"edge.kcp.io/expand-parameters": "true"}),
-            2 => json!({"edge.kcp.io/customizer": "n1/c"}),
-            3 => json!({"edge.kcp.io/customizer": "n1/none"}),
-            _ => return value,
-        };
-        value["metadata"]["annotations"] = annotations;
-        value["data"]["n"] = format!("%(a) {data}").into();
-        if kind == 1 {
-            value["replacements"] = json!([{"path": "$[", "value": "1"}]);
-        }
-        value
-    })
-}
-
-fn some_edit() -> impl Strategy<Value = Edit> {
-    let location = (some_labels(), proptest::option::weighted(0.9, some_selector()), "[mn]").prop_map(
-        |(labels, selector, name)| {
-            let mut value = json!({"metadata": {"labels": labels, "annotations": {"name": name}}, "spec": {}});
-            if let Some(selector) = selector {
-                value["spec"]["instanceSelector"] = selector;
-            }
-            value
-        },
-    );
-    let evict = proptest::option::weighted(0.2, 0i64..40);
-    let plain = proptest::option::weighted(0.3, 0usize..3);
-    let instance = (some_labels(), any::<u8>(), proptest::bool::weighted(0.3), evict, plain).prop_map(
-        |(labels, uid, unschedulable, evict_after, plain)| Instance {
-            uid: format!("u{}", uid % 4).into(),
-            labels: map(&labels),
-            unschedulable,
-            evict_after,
-            ready: true,
-            workspace: plain.map(|n| WORKSPACES[n].into()),
-        },
-    );
-    prop_oneof![
-        4 => (0usize..3, 0u8..2, proptest::option::weighted(0.9, some_placement())).prop_map(|(w, n, v)| Edit::Placement(w, n, v)),
-        3 => (0usize..3, 0u8..2, proptest::option::weighted(0.85, location)).prop_map(|(h, n, v)| Edit::Location(h, n, v)),
-        3 => (0usize..3, 0u8..2, proptest::option::weighted(0.85, instance)).prop_map(|(h, n, v)| Edit::Target(h, n, v)),
-        8 => (0usize..3, 0..KEYS.len(), proptest::option::weighted(0.85, some_object())).prop_map(|(w, n, v)| Edit::Object(w, n, v)),
-        1 => (0usize..3, 0u8..2, any::<bool>()).prop_map(|(w, n, keep)| Edit::Keep(w, n, keep)),
-        1 => Just(Edit::Later),
-    ]
 }
 
 fn edges() -> impl Iterator<Item = Id> {
@@ -405,6 +376,10 @@ impl Rim {
                 };
                 let assign = |uid: &str| u64::from(is_odd(uid));
                 self.engine.set_rollout(&id, Some(Arc::new(assign)), [(1, saved.clone())].into());
+            }
+            Edit::Record(w, n) => {
+                let id = placement_id(*w, *n);
+                self.engine.set_tenure(&id, world.tenures.get(&id).cloned());
             }
             Edit::Later => self.engine.tick(world.now),
         }
@@ -537,6 +512,10 @@ proptest! {
                 let config = got.remove(CONFIG);
                 prop_assert_eq!(config.is_some(), world.reach.keys().any(|(_, t)| *t == edge));
                 prop_assert_eq!(&got, &world.holds(&edge), "{} after {:?}", edge, edit);
+                for id in world.placements.keys() {
+                    let (want, now) = (world.tenure(id), rim.engine.tenure(id, world.clock));
+                    prop_assert_eq!(now.as_ref().or(world.tenures.get(id)), want.as_ref(), "{} after {:?}", id, edit);
+                }
                 for key in got.keys() {
                     let source = rim.engine.source(&class, key).unwrap();
                     prop_assert!(world.value(&source.workspace, key).is_some() || world.saved.contains_key(&source));
@@ -562,6 +541,9 @@ proptest! {
         for (id, instance) in &world.targets {
             fresh.engine.set_target(id, Some(instance.clone()));
         }
+        for (id, tenure) in &world.tenures {
+            fresh.engine.set_tenure(id, Some(tenure.clone()));
+        }
         for (n, id) in world.saved.keys().cloned().collect::<Vec<_>>().iter().enumerate() {
             let w = WORKSPACES.iter().position(|w| *w == &*id.workspace).unwrap();
             let number = if &*id.name == "p0" { 0 } else { 1 };
@@ -579,6 +561,9 @@ proptest! {
         }
         for (id, _) in world.targets.clone() {
             rim.engine.set_target(&id, None);
+        }
+        for id in world.tenures.keys() {
+            rim.engine.set_tenure(id, None);
         }
         rim.flush(&World::default());
         prop_assert!(rim.engine.is_empty());

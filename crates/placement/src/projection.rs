@@ -133,9 +133,19 @@ pub fn project_value(key: &ObjectKey<'_>, mut value: Value, workspace: &str) -> 
             all.retain(|name, _| travels(name));
         }
     }
-    set(metadata, "labels", names::PROJECTED, "yes");
-    set(metadata, "annotations", names::SOURCE, workspace);
+    if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
+        annotations.remove(names::EXCLUSIVE);
+    }
+    mark(&mut value, workspace);
     Some(value)
+}
+
+/// Writes on an object that the center sends it, and from which workspace.
+pub fn mark(value: &mut Value, workspace: &str) {
+    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        set(metadata, "labels", names::PROJECTED, "yes");
+        set(metadata, "annotations", names::SOURCE, workspace);
+    }
 }
 
 /// A Namespace of which only the existence matters.

@@ -290,6 +290,15 @@ impl Schedule {
         all
     }
 
+    /// Every placement on the edges that a Location stands for.
+    pub fn placements_behind(&self, location: &Id) -> BTreeSet<Id> {
+        let Some(l) = self.locations.find(location) else { return BTreeSet::new() };
+        let targets = self.by_instance.get(&location.workspace).map(|join| join.selected_by(&l)).unwrap_or_default();
+        let reached = targets.iter().filter_map(|t| self.instances.get(t));
+        let numbers: BTreeSet<u32> = reached.flat_map(|reached| reached.by.keys().copied()).collect();
+        numbers.into_iter().map(|p| self.placements.get(p).clone()).collect()
+    }
+
     pub fn instance(&self, target: &Id) -> Option<&Instance> {
         self.targets.find(target).and_then(|t| self.instances.get(&t)).map(|reached| &reached.instance)
     }

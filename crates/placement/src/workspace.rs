@@ -70,6 +70,10 @@ pub struct Workspace {
     tailored: BTreeSet<Key>,
 }
 
+fn namespace_key(name: &str) -> String {
+    format!("{NAMESPACES}//{name}")
+}
+
 /// A namespace and a name in it.
 type Name = (String, String);
 
@@ -334,5 +338,28 @@ impl Workspace {
 
     pub fn has(&self, key: &str) -> bool {
         self.entries.contains_key(key)
+    }
+
+    /// Whether there is anything of a namespace here that can go to edges.
+    pub fn has_space(&self, namespace: &str) -> bool {
+        self.inside.contains_key(namespace) || self.has(&namespace_key(namespace))
+    }
+
+    /// Every namespace of which that is so. Some are told of twice.
+    pub fn spaces(&self) -> impl Iterator<Item = &str> {
+        let named = self.entries_of(NAMESPACES).filter_map(|key| ObjectKey::parse(key).map(|key| key.name));
+        self.inside.keys().map(|name| &**name).filter(|name| !name.is_empty()).chain(named)
+    }
+
+    /// The keys of everything of a namespace.
+    pub fn space(&self, namespace: &str) -> impl Iterator<Item = &Key> {
+        let itself = self.entries.get_key_value(&*namespace_key(namespace)).map(|(key, _)| key);
+        self.inside.get(namespace).into_iter().flatten().chain(itself)
+    }
+
+    /// Whether a placement takes anything of a namespace.
+    pub fn claims(&self, placement: &Placement, namespace: &str) -> bool {
+        self.inside.contains_key(namespace) && self.takes_inside(placement, namespace)
+            || self.takes(placement, &namespace_key(namespace)).is_some()
     }
 }

@@ -12,6 +12,11 @@ pub const OFFLINE_WRITES: &str = "edge.selvedge.dev/offline-writes";
 pub const SOURCE: &str = "edge.selvedge.dev/source";
 /// On every object that a center sent, as a label with the value `yes`.
 pub const PROJECTED: &str = "edge.kcp.io/projected";
+/// On a Namespace that a center sent, `true`: its workspace may have it only if nobody else has it on the edge, nor the edge itself.
+pub const EXCLUSIVE: &str = "edge.selvedge.dev/exclusive";
+/// On a SyncTarget: that somebody who may has decided that the edge holds the objects of the workspace that [`WORKSPACE`] names, as
+/// JSON. Written by the server only.
+pub const WORKSPACE_GRANTED: &str = "edge.selvedge.dev/workspace-granted";
 /// On a placed object at the center: how many edges hold it.
 pub const EXECUTING_COUNT: &str = "kubestellar.io/executing-count";
 /// On a SyncTarget, with the value `cut`: the center drops and refuses the edge's link as a dead network would.

@@ -21,7 +21,7 @@ use server::{Server, clock};
 use tokio::sync::broadcast::{self, error::RecvError};
 use types::{EdgeId, ObjectKey};
 
-use super::{COLLECTORS, inbox::Heard, pace::Pace, standing};
+use super::{COLLECTORS, inbox::Heard, pace::Pace, said, standing};
 use crate::{Fleet, bound, placing::Moved, retries::Retries};
 
 /// What happens within this time is one write.
@@ -225,17 +225,12 @@ impl Keeper {
         let found = fleet.placing.read(|engine| {
             engine.placement(id)?;
             let objects: BTreeSet<Key> = engine.objects(id).into_iter().collect();
-            let conflict = |c: placement::engine::Conflict| {
-                let older = format!(
-                    "{} of the older placement {} is at the same edge instead of this placement's",
-                    c.object, c.winner
-                );
-                format!("{older} {id}")
-            };
-            let conflicts: Vec<String> = engine.conflicts(id).into_iter().map(conflict).collect();
+            let conflicts = engine.conflicts(id);
             Some((engine.schedule().location_count(id), objects, engine.faults(id, FAULTS), conflicts))
         });
         let Some((locations, objects, faults, conflicts)) = found else { return self.forget(id) };
+        let lost = said::lost(&conflicts, &objects);
+        let conflicts: Vec<String> = conflicts.iter().map(|one| said::conflict(id, one)).collect();
         let is_new = !self.accounts.knows(id);
         self.accounts.open(id, locations);
         if is_new {
@@ -263,7 +258,7 @@ impl Keeper {
                 self.todo(&edge).keys.extend(asked.iter().cloned());
             }
         }
-        self.accounts.hold(id, &faults, &conflicts);
+        self.accounts.hold(id, &faults, &conflicts, &lost);
         if self.begun.elapsed() < BEGINNING {
             self.begin(id);
         }

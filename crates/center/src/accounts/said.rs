@@ -1,12 +1,57 @@
 //! What is written of placements and summaries, as objects. Pure.
 
-use placement::account::Standing;
+use std::collections::BTreeSet;
+
+use placement::{Id, Key, account::Standing, engine::Conflict, tenure::space_of};
 use serde_json::{Value, json};
 use types::ObjectKey;
 
 /// So many are named in a sentence, each in so many characters.
 const NAMED: usize = 3;
 const LONG: usize = 240;
+
+/// What is in the way of a placement, where, and what to do about it. Whose is there instead is not said: it is another tenant.
+pub fn conflict(placement: &Id, conflict: &Conflict) -> String {
+    match conflict {
+        Conflict::Namespace { namespace, edge, location } => format!(
+            "the namespace {namespace} belongs to another workspace on the edge {} (Location {location}), which placed it there first: \
+             nothing of it goes there. Use a namespace of another name, or other Locations",
+            edge.name
+        ),
+        Conflict::Object { object, edge, location } => format!(
+            "{object} goes not to the edge {} (Location {location}): an older placement of another workspace has one of the same name there. \
+             Use another name, or other Locations",
+            edge.name
+        ),
+        Conflict::Untrusted { objects, location } => {
+            let named: Vec<&str> = objects.iter().take(NAMED).map(|key| &**key).collect();
+            let more = objects.len().saturating_sub(named.len());
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let patch = json!({"spec": {"trustedWorkspaces": [&*placement.workspace]}});
+            format!(
+                "{}{more} would concern the whole edge, and the Location {location} does not trust {} with that. Its owner can allow it in \
+                 {}: kubectl patch location {} --type=merge -p '{patch}'",
+                named.join(", "),
+                placement.workspace,
+                location.workspace,
+                location.name
+            )
+        }
+    }
+}
+
+/// Those of a placement's objects that another workspace may have on some edge, or that are not sent there.
+pub fn lost(conflicts: &[Conflict], objects: &BTreeSet<Key>) -> BTreeSet<Key> {
+    let is_lost = |key: &&Key| {
+        let space = ObjectKey::parse(key).map_or("", |key| space_of(&key));
+        conflicts.iter().any(|conflict| match conflict {
+            Conflict::Namespace { namespace, .. } => namespace == space,
+            Conflict::Untrusted { objects, .. } => objects.binary_search(key).is_ok(),
+            Conflict::Object { object, .. } => object == *key,
+        })
+    };
+    if conflicts.is_empty() { BTreeSet::new() } else { objects.iter().filter(is_lost).cloned().collect() }
+}
 
 /// A condition: its type, whether it is so, a reason and words.
 pub type Condition = (&'static str, bool, &'static str, String);
@@ -76,7 +121,8 @@ fn wanted(standing: &Standing) -> Vec<Condition> {
         }
         _ => ("Ready", true, "InSync", format!("{in_sync} of {matched} edges hold everything")),
     };
-    let conflict = (!standing.conflicts.is_empty()).then(|| some(&standing.conflicts));
+    // They end with what to do, so they are not cut.
+    let conflict = (!standing.conflicts.is_empty()).then(|| listed(&standing.conflicts, Clone::clone));
     let faults: Vec<String> = standing
         .faults
         .iter()
@@ -102,7 +148,11 @@ fn wanted(standing: &Standing) -> Vec<Condition> {
 }
 
 fn some(all: &[String]) -> String {
-    let named: Vec<String> = all.iter().take(NAMED).map(|text| short(text)).collect();
+    listed(all, |text| short(text))
+}
+
+fn listed(all: &[String], show: impl Fn(&String) -> String) -> String {
+    let named: Vec<String> = all.iter().take(NAMED).map(show).collect();
     let more = all.len().saturating_sub(named.len());
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     format!("{}{more}", named.join("; "))

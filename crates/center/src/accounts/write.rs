@@ -140,6 +140,10 @@ impl Keeper {
             [only] if self.accounts.any(source, wants) => only.parse::<EdgeId>().ok(),
             _ => None,
         };
+        // On an edge that several share, an object of that name may be another workspace's.
+        let is_ours =
+            |edge: &EdgeId| self.fleet.placing.source(edge, text).is_some_and(|of| of.workspace == *workspace);
+        let only = only.filter(is_ours);
         self.singleton(source, &object, &place, only).await
     }
 

@@ -170,7 +170,9 @@ fn refused(why: token::Refusal) -> Status {
         token::Refusal::Unknown => "TokenUnknown",
         token::Refusal::Expired(_) => "TokenExpired",
         token::Refusal::UsedUp => "TokenUsedUp",
-        token::Refusal::OtherName(..) | token::Refusal::OtherLabel(..) => "TokenForOther",
+        token::Refusal::OtherName(..) | token::Refusal::OtherLabel(..) | token::Refusal::LabelNotAllowed(..) => {
+            "TokenForOther"
+        }
         token::Refusal::Damaged(_) => "TokenDamaged",
     };
     Status::new(403, reason, why.to_string())

@@ -21,6 +21,11 @@ pub enum Refusal {
     OtherName(String, String),
     #[error("the join token gives {0}={1}, and the edge wants {0}={2}")]
     OtherLabel(String, String, String),
+    #[error(
+        "the join token does not let the edge bring the label {0}={1}; leave it out of --labels, or make a token that does: `selvedge join-token \
+         create … --allow-labels {0}`"
+    )]
+    LabelNotAllowed(String, String),
     #[error("the join token is damaged at the center: {0} of its Secret cannot be read")]
     Damaged(&'static str),
 }
@@ -68,6 +73,16 @@ pub fn judge(
     if !of.is_empty() && of != name {
         return Err(Refusal::OtherName(of, name.to_owned()));
     }
+    let allowed = data(stored, "allowed-labels").unwrap_or_default();
+    let allows = |key: &str, value: &str| {
+        let mut all = allowed.split(',').filter(|one| !one.is_empty());
+        all.any(|one| one.split_once('=').map_or(one == key, |pair| pair == (key, value)))
+    };
+    for (key, value) in wanted.iter().filter(|(key, _)| !given.contains_key(*key)) {
+        if !allows(key, value) {
+            return Err(Refusal::LabelNotAllowed(key.clone(), value.clone()));
+        }
+    }
     for (key, value) in &given {
         if let Some(other) = wanted.get(key).filter(|other| *other != value) {
             return Err(Refusal::OtherLabel(key.clone(), value.clone(), other.clone()));
@@ -114,6 +129,8 @@ pub struct New<'a> {
     /// One SyncTarget's name, or labels for any.
     pub name: Option<&'a str>,
     pub labels: &'a BTreeMap<String, String>,
+    /// What else an edge may bring: keys of labels, or keys with the only value that they may have.
+    pub allowed: &'a [String],
     pub expires: i64,
     pub uses: u32,
 }
@@ -125,7 +142,7 @@ pub fn secret(new: &New<'_>) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "type": TOKEN_TYPE,
         "metadata": {"name": format!("{}{}", types::join::TOKEN_PREFIX, new.id), "namespace": types::join::TOKEN_NAMESPACE},
         "stringData": {"secret-hash": hash(new.secret), "name": new.name.unwrap_or_default(), "labels": labels.join(","),
-            "expiration": expiration, "uses": new.uses.to_string()}})
+            "allowed-labels": new.allowed.join(","), "expiration": expiration, "uses": new.uses.to_string()}})
 }
 
 /// One line of `selvedge join-token list`.
@@ -163,8 +180,13 @@ mod tests {
     }
 
     fn stored(name: Option<&str>, given: &str, uses: u32, expires: i64) -> Value {
+        stored_with(name, given, "more,size=s", uses, expires)
+    }
+
+    fn stored_with(name: Option<&str>, given: &str, allowed: &str, uses: u32, expires: i64) -> Value {
         let labels = labels(given);
-        let mut made = secret(&New { id: "a", secret: "s", name, labels: &labels, expires, uses });
+        let allowed: Vec<String> = allowed.split(',').map(str::to_owned).collect();
+        let mut made = secret(&New { id: "a", secret: "s", name, labels: &labels, allowed: &allowed, expires, uses });
         let plain = made["stringData"].as_object().unwrap().clone();
         for (key, value) in &plain {
             made["data"][key] = encode(value.as_str().unwrap()).into();
@@ -178,7 +200,16 @@ mod tests {
             judge(stored, secret, name, &labels(wanted), NOW).map(|grant| (grant.by_name, grant.labels))
         };
         let one = stored(Some("florin"), "", 1, NOW + 60);
-        assert_eq!(ask(&one, "s", "florin", "a=b"), Ok((true, labels("a=b"))));
+        assert_eq!(ask(&one, "s", "florin", "more=b,size=s"), Ok((true, labels("more=b,size=s"))));
+        let not_allowed = |key: &str, value: &str| Err(Refusal::LabelNotAllowed(key.into(), value.into()));
+        assert_eq!(ask(&one, "s", "florin", "a=b"), not_allowed("a", "b"));
+        assert_eq!(ask(&one, "s", "florin", "size=l"), not_allowed("size", "l"));
+        // Tokens that say nothing of it allow nothing, also those that were made before there was anything to say.
+        let mut bare = stored_with(Some("florin"), "a=b", "", 1, NOW + 60);
+        assert_eq!(ask(&bare, "s", "florin", "more=1"), not_allowed("more", "1"));
+        bare["data"].as_object_mut().unwrap().remove("allowed-labels");
+        assert_eq!(ask(&bare, "s", "florin", "more=1"), not_allowed("more", "1"));
+        assert_eq!(ask(&bare, "s", "florin", "a=b"), Ok((true, labels("a=b"))));
         assert_eq!(ask(&one, "s", "guilder", ""), Err(Refusal::OtherName("florin".into(), "guilder".into())));
         assert_eq!(ask(&one, "x", "florin", ""), Err(Refusal::Unknown));
         assert_eq!(ask(&used_once(one.clone()), "s", "florin", ""), Err(Refusal::UsedUp));

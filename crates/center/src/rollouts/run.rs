@@ -8,7 +8,7 @@ use std::{
 
 use api::status::Result;
 use placement::{
-    Id,
+    Id, Key,
     engine::Saved,
     rollout::{Fact, Phase, Progress, RESUME, State, step},
 };
@@ -21,7 +21,7 @@ use super::{
     facts::{self, Keys, Known},
     follow::follow,
 };
-use crate::{Fleet, news::News, placing::Moved};
+use crate::{Fleet, accounts::lost, news::News, placing::Moved};
 
 const MANAGER: &str = "selvedge-rollout";
 /// What is said of a rollout is written no more often.
@@ -275,7 +275,11 @@ pub(super) async fn look_at_edges(fleet: &Fleet, id: &Id, uid: &str, state: &Sta
     let newest = newest.unwrap_or_default();
     // When all is done, whether an edge fares well is others' business.
     let watched = if complete { Vec::new() } else { facts::watched(newest.items().keys()) };
-    let has = |key: &str| newest.items().contains_key(key);
+    // What edges say under a key that is another workspace's there is not about this placement.
+    let conflicts = fleet.placing.read(|engine| engine.conflicts(id));
+    let lost = lost(&conflicts, &newest.items().keys().cloned().collect());
+    let watched: Vec<Key> = watched.into_iter().filter(|key| !lost.contains(key)).collect();
+    let has = |key: &str| newest.items().contains_key(key) && !lost.contains(key);
     let keys = Keys { placement: uid, has: &has, watched: &watched };
     for (edge, before) in stale {
         let revision = state.of(before.fact.order);

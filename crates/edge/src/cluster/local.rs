@@ -12,6 +12,7 @@ use super::{found::Record, outward, plan::Wanted};
 use crate::{
     apply::{commit_and_see, delete_record, held, place_of, put_record},
     book::{APPLIED, CLUSTER},
+    place,
 };
 
 /// Clients write to the same objects; that nobody does so for ever is enough.
@@ -25,7 +26,8 @@ pub fn outward_of(server: &Arc<Server>, key: &Key) -> Option<(Value, Wanted)> {
     let value = outward::outward(&parsed, &held, &object.value());
     let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
     let hash = entry_hash("", value.to_string().as_bytes());
-    let wanted = Wanted { api_version: text("apiVersion"), kind: text("kind"), hash };
+    let exclusive = place::is_exclusive(&value);
+    let wanted = Wanted { api_version: text("apiVersion"), kind: text("kind"), hash, exclusive };
     Some((value, wanted))
 }
 

@@ -31,6 +31,36 @@ async fn a_batch_is_one_commit_and_the_same_again_is_none() {
 }
 
 #[tokio::test]
+async fn a_namespace_is_one_workspaces_or_the_edges() {
+    let edge = edge(Arc::new(MemoryStore::default())).await;
+    let of = |source: &str, kind: &str, name: &str, namespace: Option<&str>| {
+        let mut value = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name,
+            "labels": {names::PROJECTED: "yes"}, "annotations": {names::SOURCE: source}}});
+        if let Some(namespace) = namespace {
+            value["metadata"]["namespace"] = namespace.into();
+        }
+        Some(value)
+    };
+    let (space, secret, spy) = ("core/namespaces//shop", "core/secrets/shop/pw", "core/configmaps/shop/spy");
+    let namespace = |source: &str| of(source, "Namespace", "shop", None);
+    edge.apply(&[(space, namespace("root:a")), (secret, of("root:a", "Secret", "pw", Some("shop")))]).await.unwrap();
+    // Nothing of another comes into it, and it does not change hands while something of the former owner is there.
+    let refused = edge.refused(&[(spy, of("root:b", "ConfigMap", "spy", Some("shop")))]).await;
+    assert!(refused[0].1.contains("still belongs to another workspace"), "{refused:?}");
+    let refused = edge.refused(&[(space, namespace("root:b"))]).await;
+    assert!(refused[0].1.contains("still holds objects of another workspace"), "{refused:?}");
+    assert!(edge.get(spy).is_none() && edge.get(secret).is_some());
+    // An object of the same name that is now another's goes first.
+    let refused = edge.refused(&[(secret, of("root:b", "Secret", "pw", Some("shop")))]).await;
+    assert!(refused[0].1.contains("still belongs"), "{refused:?}");
+    assert!(edge.get(secret).is_none() && edge.held(secret).is_none());
+    // Then the namespace itself, with whatever is left in it.
+    let refused = edge.refused(&[(space, namespace("root:b"))]).await;
+    assert!(refused[0].1.contains("is being deleted here first"), "{refused:?}");
+    assert!(edge.get(space).is_none_or(|space| space["metadata"]["deletionTimestamp"].is_string()));
+}
+
+#[tokio::test]
 async fn local_parts_survive_and_generations_grow() {
     let edge = edge(Arc::new(MemoryStore::default())).await;
     edge.apply(&[(WEB, Some(deployment("nginx:1")))]).await.unwrap();

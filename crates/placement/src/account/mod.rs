@@ -172,13 +172,13 @@ impl Accounts {
     }
 
     /// What holds objects of a placement back before they are sent, and which objects lose to another placement's.
-    pub fn hold(&mut self, placement: &Id, faults: &[Fault], conflicts: &[String]) {
+    pub fn hold(&mut self, placement: &Id, faults: &[Fault], conflicts: &[String], lost: &BTreeSet<Arc<str>>) {
         let number = self.number(placement);
         let Some(account) = self.placements.get_mut(number) else { return };
-        if account.faults == faults && account.conflicts == conflicts {
+        if account.faults == faults && account.conflicts == conflicts && account.lost == *lost {
             return;
         }
-        (account.faults, account.conflicts) = (faults.to_vec(), conflicts.to_vec());
+        (account.faults, account.conflicts, account.lost) = (faults.to_vec(), conflicts.to_vec(), lost.clone());
         account.held_back();
         let edges: Vec<u32> = account.edges.keys().copied().collect();
         for edge in edges {

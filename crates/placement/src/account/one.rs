@@ -46,6 +46,8 @@ pub(super) struct Account {
     pub since: BTreeMap<u64, Vec<Arc<str>>>,
     pub faults: Vec<Fault>,
     pub conflicts: Vec<String>,
+    /// Objects that are another workspace's on some edge: what edges say of those may be about that workspace's.
+    pub lost: BTreeSet<Arc<str>>,
     /// Locations at which faults hold something back; `None` if that is so at all of them.
     held_at: BTreeSet<Option<Arc<str>>>,
     counts: [usize; 4],
@@ -84,6 +86,11 @@ pub struct Broken {
 impl Account {
     pub fn workspace(&self) -> Arc<str> {
         self.id.as_ref().map_or_else(|| "".into(), |id| id.workspace.clone())
+    }
+
+    /// Whether what edges say of an object is about this placement's.
+    fn has(&self, key: &Arc<str>) -> bool {
+        self.objects.contains_key(key) && !self.lost.contains(key)
     }
 
     pub fn sources(&self) -> impl Iterator<Item = Source> {
@@ -136,8 +143,7 @@ impl Account {
     pub fn judge(&mut self, edge: u32, known: &Known) {
         let Some(placed) = self.edges.get(&edge) else { return };
         let held = self.held_at.contains(&None) || self.held_at.contains(&Some(placed.location.clone()));
-        let failing =
-            held || known.edge.stuck.is_some() || known.troubles().any(|(key, _)| self.objects.contains_key(key));
+        let failing = held || known.edge.stuck.is_some() || known.troubles().any(|(key, _)| self.has(key));
         let state = match (known.edge.connected, failing, known.edge.in_sync) {
             (false, ..) => State::Offline,
             (_, true, _) => State::Failing,
@@ -197,7 +203,7 @@ impl Account {
                 refused,
             };
             let stuck = known.edge.stuck.as_ref().map(|why| broken(&"".into(), why, false));
-            let mine = known.troubles().filter(|(key, _)| self.objects.contains_key(*key));
+            let mine = known.troubles().filter(|(key, _)| self.has(key));
             let troubles = mine.map(|(key, trouble)| match trouble {
                 Trouble::Refused(why) => broken(key, why, true),
                 Trouble::Broken(why) => broken(key, why, false),

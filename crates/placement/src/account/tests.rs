@@ -129,7 +129,7 @@ fn apply(accounts: &mut Accounts, edit: &Edit) {
                 path: String::new(),
                 reason: "no".into(),
             };
-            accounts.hold(&place_id(p), &at.iter().map(fault).collect::<Vec<_>>(), &[]);
+            accounts.hold(&place_id(p), &at.iter().map(fault).collect::<Vec<_>>(), &[], &BTreeSet::new());
         }
         Edit::Remove(p) => accounts.remove(&place_id(p)),
         Edit::Edge(e, connected, in_sync, refused) => {

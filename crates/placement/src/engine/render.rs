@@ -5,17 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use types::{ObjectKey, names};
 
-use super::{Conflict, Content, Engine};
+use super::{Content, Engine, spaces::Owners};
 use crate::{
     Fault, Id, Key, Parameters,
     class::{Class, Member, is_plain, plain},
     config::{CONFIG, Config},
     customize, projection,
-    workspace::{Item, Take},
+    workspace::{Item, NAMESPACES, Take},
 };
 
 /// So many edges of a placement are asked for what is wrong there.
-const LOOKED_AT: usize = 10_000;
+pub(super) const LOOKED_AT: usize = 10_000;
 
 impl Engine {
     /// The class of an edge. An edge that nothing reaches is of the class that is empty.
@@ -25,7 +25,9 @@ impl Engine {
         let mut members: Vec<Member> =
             reaching.map(|(placement, location)| self.member(placement, location, &instance.uid)).collect();
         if let Some(workspace) = &instance.workspace {
-            members.push(Member { placement: plain(workspace), revision: 0, parameters: Parameters::default() });
+            // Whoever may write the SyncTarget said so: it is the owner's own wish.
+            let (parameters, placement) = (Parameters::default(), plain(workspace));
+            members.push(Member { placement, revision: 0, parameters, trusted: true, fresh: false });
         }
         members.sort();
         members.into()
@@ -38,33 +40,40 @@ impl Engine {
         // One that was not saved cannot be had; what is declared now can.
         let revision = if saved.is_some() { revision } else { 0 };
         let used = saved.map_or_else(|| self.used.get(placement), |saved| Some(&saved.parameters));
+        let trusted = self.trusts(location, &placement.workspace);
+        let fresh = self.is_fresh(placement, location);
         let location = self.schedule.location(location);
         let value = |key: &String| Some((key.clone(), location?.parameter(key)?.to_owned()));
         let labels = used.into_iter().flatten().filter_map(value).collect();
         let parameters = Parameters { labels, annotations: BTreeMap::new() };
-        Member { placement: placement.clone(), revision, parameters }
+        Member { placement: placement.clone(), revision, parameters, trusted, fresh }
     }
 
     /// Everything that the edges of a class shall hold.
     pub fn contents(&self, class: &Class) -> BTreeMap<Key, Content> {
         let mut keys: BTreeSet<Key> = class.iter().flat_map(|member| self.taken(member).into_keys()).collect();
         keys.insert(Key::from(CONFIG));
-        keys.into_iter().filter_map(|key| Some((key.clone(), self.render(class, &key)?))).collect()
+        let mut owners = Owners::of(class);
+        keys.into_iter().filter_map(|key| Some((key.clone(), self.render_by(&mut owners, class, &key)?))).collect()
     }
 
     /// What the edges of a class shall hold under a key.
     pub fn render(&self, class: &Class, key: &str) -> Option<Content> {
+        self.render_by(&mut Owners::of(class), class, key)
+    }
+
+    fn render_by(&self, owners: &mut Owners<'_>, class: &Class, key: &str) -> Option<Content> {
         if key == CONFIG {
-            return self.config(class);
+            return self.config(owners, class);
         }
-        let (member, item) = self.winner(class, key)?;
+        let (member, item) = self.winner(owners, class, key)?;
         Some(self.make(member, key, item))
     }
 
     /// The same if the object were this.
     pub fn render_as(&self, class: &Class, key: &ObjectKey<'_>, value: Value) -> Option<Content> {
         let text = key.to_string();
-        let (member, mut item) = self.winner(class, &text)?;
+        let (member, mut item) = self.winner(&mut Owners::of(class), class, &text)?;
         if !item.bare {
             item.content = projection::project(key, value, &member.placement.workspace)?;
         }
@@ -73,7 +82,7 @@ impl Engine {
 
     /// Whose object it is that the edges of a class hold under a key.
     pub fn source(&self, class: &Class, key: &str) -> Option<Id> {
-        self.winner(class, key).map(|(member, _)| member.placement.clone())
+        self.winner(&mut Owners::of(class), class, key).map(|(member, _)| member.placement.clone())
     }
 
     /// Everything that a placement selects now.
@@ -88,7 +97,8 @@ impl Engine {
 
     /// The keys of it.
     pub fn objects(&self, placement: &Id) -> Vec<Key> {
-        let member = Member { placement: placement.clone(), revision: 0, parameters: Parameters::default() };
+        let (placement, parameters) = (placement.clone(), Parameters::default());
+        let member = Member { placement, revision: 0, parameters, trusted: false, fresh: false };
         self.taken(&member).into_keys().collect()
     }
 
@@ -136,33 +146,6 @@ impl Engine {
         faults
     }
 
-    /// What of a placement is not sent somewhere as another workspace's placement has it there.
-    pub fn conflicts(&self, placement: &Id) -> Vec<Conflict> {
-        let Some(home) = self.workspaces.get(&placement.workspace) else { return Vec::new() };
-        let Some(found) = self.placements.get(placement) else { return Vec::new() };
-        let mut conflicts = BTreeSet::new();
-        for (key, _) in home.objects.taken(found).into_iter().filter(|(_, take)| *take == Take::Whole) {
-            let holders = self.holders.get(&key).into_iter().flatten().filter(|name| **name != placement.workspace);
-            for other in holders.filter_map(|name| self.workspaces.get(name)) {
-                for rival in &other.placements {
-                    let Some(theirs) = self.placements.get(rival) else { continue };
-                    if (&theirs.created, rival) < (&found.created, placement)
-                        && other.objects.takes(theirs, &key) == Some(Take::Whole)
-                        && self.meet(rival, placement)
-                    {
-                        conflicts.insert(Conflict { object: key.clone(), winner: rival.clone() });
-                    }
-                }
-            }
-        }
-        conflicts.into_iter().collect()
-    }
-
-    /// Whether two placements have an edge in common. Of plain sets that is not known, and not asked for.
-    fn meet(&self, one: &Id, other: &Id) -> bool {
-        !is_plain(one) && !is_plain(other) && self.schedule.meet(one, other)
-    }
-
     fn taken(&self, member: &Member) -> BTreeMap<Key, Take> {
         let id = &member.placement;
         if member.revision != 0 {
@@ -184,9 +167,13 @@ impl Engine {
         self.workspaces.get(&id.workspace)?.objects.item(self.placements.get(id)?, key)
     }
 
-    /// The oldest placement that has it; one that has all of it before one that only wants it to exist.
-    fn winner<'a>(&self, class: &'a Class, key: &str) -> Option<(&'a Member, Item)> {
-        let having = class.iter().filter_map(|member| Some((member, self.item(member, key)?)));
+    /// The oldest placement that has it and may place it; one that has all of it before one that only wants it to exist.
+    fn winner<'a>(&self, owners: &mut Owners<'_>, class: &'a Class, key: &str) -> Option<(&'a Member, Item)> {
+        let parsed = ObjectKey::parse(key)?;
+        let having = class.iter().filter_map(|member| {
+            let item = self.item(member, key)?;
+            owners.permit(self, member, &parsed).then_some((member, item))
+        });
         having.min_by(|(a, one), (b, other)| {
             let created = |member: &Member| self.placements.get(&member.placement).map(|p| p.created.clone());
             let rank = |member: &Member, item: &Item| (item.bare, created(member));
@@ -198,16 +185,22 @@ impl Engine {
     fn make(&self, member: &Member, key: &str, item: Item) -> Content {
         let held = |why: Fault| Content::Held(Fault { object: key.to_owned(), ..why });
         let unwritten = || held(Fault::new("", "it cannot be written as JSON"));
+        let source = &member.placement.workspace;
+        // Who may not place what concerns the whole edge may not take over a namespace of the edge's own either.
+        let exclusive = !member.trusted && key.starts_with(NAMESPACES);
         if item.bare {
             let name = ObjectKey::parse(key).map_or("", |key| key.name);
-            let value = projection::bare_namespace(name, &member.placement.workspace);
+            let mut value = projection::bare_namespace(name, source);
+            if exclusive {
+                projection::annotate(&mut value, names::EXCLUSIVE, "true");
+            }
             return projection::encode(&value).map_or_else(unwritten, Content::Whole);
         }
         let placement = self.placements.get(&member.placement);
         let (create_only, orphan, everything) =
             placement.map_or((false, false, false), |p| (p.create_only, p.orphan, p.everything));
         let is_tailored = item.is_tailored && !everything;
-        if !is_tailored && !create_only && !orphan {
+        if !is_tailored && !create_only && !orphan && !exclusive {
             return Content::Whole(item.content);
         }
         let mut value: Value = serde_json::from_slice(&item.content).unwrap_or_default();
@@ -222,8 +215,12 @@ impl Engine {
                 Ok(value) => value,
                 Err(why) => return held(why),
             };
+            // Where it comes from is the center's word, whatever a replacement says.
+            projection::mark(&mut value, source);
         }
-        for (wanted, annotation) in [(create_only, names::CREATE_ONLY), (orphan, names::ORPHAN)] {
+        for (wanted, annotation) in
+            [(create_only, names::CREATE_ONLY), (orphan, names::ORPHAN), (exclusive, names::EXCLUSIVE)]
+        {
             if wanted {
                 projection::annotate(&mut value, annotation, "true");
             }
@@ -231,7 +228,7 @@ impl Engine {
         projection::encode(&value).map_or_else(unwritten, Content::Whole)
     }
 
-    fn config(&self, class: &Class) -> Option<Content> {
+    fn config(&self, owners: &mut Owners<'_>, class: &Class) -> Option<Content> {
         let mut config = Config::default();
         let mut any = false;
         for member in class.iter().filter(|member| !is_plain(&member.placement)) {
@@ -240,6 +237,7 @@ impl Engine {
             let taken: Vec<(Key, Take, Box<str>)> = self
                 .taken(member)
                 .into_iter()
+                .filter(|(key, _)| ObjectKey::parse(key).is_some_and(|key| owners.permit(self, member, &key)))
                 .filter_map(|(key, take)| {
                     let version = self.item(member, &key)?.version;
                     Some((key, take, version))

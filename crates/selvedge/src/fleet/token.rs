@@ -50,6 +50,9 @@ struct Create {
     /// For new edges of any name, whose SyncTargets get these labels.
     #[arg(long, value_delimiter = ',', value_name = "KEY=VALUE")]
     labels: Vec<String>,
+    /// Further labels that the edge may choose by its own --labels: a key, or a key with the only value that it may have. Without it, none.
+    #[arg(long, value_delimiter = ',', value_name = "KEY[=VALUE]")]
+    allow_labels: Vec<String>,
     /// How long it can be used: 30m, 12h, 7d.
     #[arg(long, default_value = "1h")]
     expires: String,
@@ -88,6 +91,7 @@ impl Fleet {
             };
             labels.insert(key.to_owned(), value.to_owned());
         }
+        let allowed: Vec<String> = create.allow_labels.iter().filter(|one| !one.is_empty()).cloned().collect();
         if create.name.is_none() && labels.is_empty() {
             bail!("for whom is the token? --name names one edge, --labels what new ones get");
         }
@@ -118,6 +122,7 @@ impl Fleet {
             secret: &token.secret,
             name: create.name.as_deref(),
             labels: &labels,
+            allowed: &allowed,
             expires: now + lasts,
             uses: create.uses,
         };

@@ -91,7 +91,7 @@ fn inventory(edges: &[&str]) -> Result<Vec<Value>> {
             let env = if *edge == CLOUD { CLOUD } else { "prod" };
             all.push(json!({"apiVersion": "scheduling.kcp.io/v1alpha1", "kind": "Location",
                 "metadata": {"name": edge, "labels": {"env": env}, "annotations": {"loc-name": edge}},
-                "spec": {"instanceSelector": {"matchLabels": {"id": edge}}}}));
+                "spec": {"instanceSelector": {"matchLabels": {"id": edge}}, "trustedWorkspaces": [SHOP]}}));
         }
     }
     Ok(all)

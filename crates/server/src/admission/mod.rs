@@ -22,6 +22,7 @@ mod registry;
 mod review;
 mod roles;
 mod services;
+mod targets;
 #[cfg(test)]
 mod tests;
 mod usage;
@@ -95,6 +96,7 @@ async fn complete_new(call: &Call, value: &mut Value) -> Result<()> {
         "certificates.k8s.io/certificatesigningrequests" => certificates::create(call, value),
         workspaces::WORKSPACES => workspaces::complete(call, value),
         collection if collection.starts_with(roles::GROUP) => roles::write(call, value, None),
+        targets::COLLECTION => targets::complete(call, value, None),
         "core/services" => objects::external_ips(call, value, &Value::Null),
         collection => {
             objects::create(call, collection, value);
@@ -114,6 +116,7 @@ fn complete_change(call: &Call, new: &mut Value, old: &Value) -> Result<()> {
         "certificates.k8s.io/certificatesigningrequests" => certificates::update(call, new, old),
         workspaces::WORKSPACES => workspaces::keep(call, new, old),
         collection if collection.starts_with(roles::GROUP) => roles::write(call, new, Some(old)),
+        targets::COLLECTION => targets::complete(call, new, Some(old)),
         "core/services" => objects::external_ips(call, new, old),
         _ => Ok(()),
     }
@@ -169,6 +172,9 @@ pub async fn judge(call: &Call, value: &Value, old: Option<&Value>, beside: &mut
     exports::judge(call, value, old)?;
     if &*call.kind.collection == workspaces::TYPES {
         workspaces::judge_type(call, value, old)?;
+    }
+    if &*call.kind.collection == targets::COLLECTION {
+        targets::judge(call, value, old)?;
     }
     objects::judge(call, value, old)?;
     if on(call, Plugin::ResourceQuota) {

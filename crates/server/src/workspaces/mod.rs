@@ -31,6 +31,7 @@ use store::Revision;
 pub use birth::{complete, delete, found, judge_type, keep};
 pub use enter::{CONTROLLERS, confine, named_in, reaches_all, review_from, seen_from};
 pub use lifecycle::run;
+pub use path::is_inside;
 pub use types::placement_types;
 pub use usage::{Limits, Room, is_internal};
 
@@ -47,6 +48,12 @@ const BINDINGS: &str = "apis.kcp.io/apibindings";
 pub const TYPES: &str = "tenancy.kcp.io/workspacetypes";
 /// Holds a Workspace object until everything in its workspace is gone.
 pub const FINALIZER: &str = "core.kcp.io/logicalcluster";
+
+/// The uid of the object that stands for a workspace: another one after it was made anew.
+pub fn uid(server: &crate::Server, path: &str) -> Option<String> {
+    let object = server.cache.get(WORKSPACES, &path::object_key(path)?)?;
+    scan::string_at(&object.json, &["metadata", "uid"]).map(std::borrow::Cow::into_owned)
+}
 
 pub struct Workspaces {
     spaces: RwLock<HashMap<Box<str>, Arc<Space>>>,

@@ -27,6 +27,11 @@ pub fn of_object(key: &str) -> Option<String> {
     Some(child(parent, name))
 }
 
+/// Whether a workspace lies in another one, at any depth.
+pub fn is_inside(path: &str, outer: &str) -> bool {
+    path.strip_prefix(outer).is_some_and(|rest| rest.starts_with(':'))
+}
+
 /// A DNS label: what may stand between two colons.
 pub fn is_name(name: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
@@ -44,6 +49,8 @@ mod tests {
         assert_eq!(object_key("root:a:b").unwrap(), "root:a//b");
         assert_eq!(of_object("root:a//b").unwrap(), "root:a:b");
         assert_eq!(of_object("root/ns/b"), None);
+        assert!(is_inside("root:a", "root") && is_inside("root:a:b", "root"));
+        assert!(!is_inside("root", "root") && !is_inside("root:ab", "root:a") && !is_inside("root", "root:a"));
         for (name, good) in [
             ("a", true),
             ("a-1", true),

@@ -11,6 +11,8 @@ pub struct Wanted {
     pub kind: String,
     /// Of all that is applied.
     pub hash: u128,
+    /// Not if the cluster has one already.
+    pub exclusive: bool,
 }
 
 impl Wanted {
@@ -80,6 +82,10 @@ impl Entry {
         self.wanted.as_ref().map_or(0, |wanted| wanted.hash)
     }
 
+    fn is_exclusive(&self) -> bool {
+        self.wanted.as_ref().is_some_and(|wanted| wanted.exclusive)
+    }
+
     /// It is there as it was applied, and so it shall be.
     pub fn is_in_place(&self) -> bool {
         let (Some(wanted), Some(record), Some(there)) = (&self.wanted, &self.record, &self.there) else { return false };
@@ -118,7 +124,7 @@ impl Entry {
             Mark::Other(edge) => Step::Refuse(format!("{name} in the cluster was applied by another edge, {edge}")),
             // Somebody took the mark off.
             Mark::None if ours == Some(&found.uid) => apply(adopted),
-            Mark::None if found.common => apply(true),
+            Mark::None if found.common && !self.is_exclusive() => apply(true),
             Mark::None => Step::Refuse(format!(
                 "{name} was made in the cluster and belongs to it: it stays as it is until one of the two is renamed or deleted"
             )),
@@ -149,7 +155,7 @@ mod tests {
 
     #[test]
     fn every_case() {
-        let wanted = Some(Wanted { api_version: "v1".into(), kind: "ConfigMap".into(), hash: 5 });
+        let wanted = Some(Wanted { api_version: "v1".into(), kind: "ConfigMap".into(), hash: 5, exclusive: false });
         let record = Record { uid: "u".into(), sent: 5, fields: 7, ..Record::default() };
         let found = |mark: Mark| Found { uid: "u".into(), fields: 7, mark, ..Found::default() };
         let ours = || Some(found(Mark::Ours { adopted: false }));
@@ -177,7 +183,11 @@ mod tests {
         // The mark was taken off ours; and what every cluster has.
         assert_eq!(with(None, Some(Some(found(Mark::None))), &wanted, Some(&record)), apply(false));
         let common = Found { common: true, ..found(Mark::None) };
-        assert_eq!(with(None, Some(Some(common)), &wanted, None), apply(true));
+        assert_eq!(with(None, Some(Some(common.clone())), &wanted, None), apply(true));
+        // Not for a workspace that may not take over what is the cluster's own.
+        let alone = wanted.clone().map(|wanted| Wanted { exclusive: true, ..wanted });
+        assert!(refused(with(None, Some(Some(common)), &alone, None)));
+        assert_eq!(with(None, Some(None), &alone, None), Step::Apply { adopted: false, uid: String::new() });
         // Going.
         let going = |mark: Mark| Some(Found { going: true, ..found(mark) });
         assert_eq!(with(going(Mark::Ours { adopted: false }), None, &wanted, Some(&record)), Step::Nothing);

@@ -49,7 +49,7 @@ struct World {
 }
 
 fn wanted(hash: u128) -> Wanted {
-    Wanted { api_version: "v1".into(), kind: "K".into(), hash }
+    Wanted { api_version: "v1".into(), kind: "K".into(), hash, exclusive: false }
 }
 
 fn collection(key: &str) -> String {
