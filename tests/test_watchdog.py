@@ -76,6 +76,27 @@ def test_a_test_that_hangs_is_named(tmp_path):
     assert "in wait_for_ever" in done.stderr, done.stderr
 
 
+def test_a_test_of_rust_that_hangs_is_named(tmp_path):
+    """Its runner says which are slow; only those that still run are ended for it."""
+    said = "test %s has been running for over 60 seconds"
+    script = f"""
+import ctypes, threading, time
+def test():
+    ctypes.CDLL(None).prctl(15, b"one::tests::hangs_for_ever")
+    time.sleep(1000)
+threading.Thread(target=test).start()
+print("{said % "two::tests::was_only_slow"}", "{said % "one::tests::hangs_for_ever"}", sep="\\n", flush=True)
+while True:
+    time.sleep(0.2)
+    print(".", end="", flush=True)
+"""
+    done = watch("--test", "1", command=[sys.executable, "-c", script])
+    assert done.returncode == 124, done
+    # Of a thread's name there is only a beginning.
+    assert "watchdog: step hangs in the test one::tests::hangs_for_ever" in done.stderr and "one::tests::han in" in done.stderr, done.stderr
+    assert watch("--test", "1", command=["sh", "-c", f"echo {said % 'one::gone'}; sleep 3"]).returncode == 0
+
+
 def test_who_ends_it_ends_the_command():
     process = subprocess.Popen([WATCHDOG, "step", "--", "sh", "-c", "sleep 1000 & echo $!; wait"], stdout=subprocess.PIPE, text=True)
     try:
