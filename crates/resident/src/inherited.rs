@@ -17,7 +17,7 @@ pub fn reset_signals() {
     for signal in (1..=SIGNALS).filter(|signal| *signal != libc::c_long::from(libc::SIGPIPE)) {
         let (mut known, default): (Action, Action) = ([0; 8], [0; 8]);
         let nothing = std::ptr::null_mut::<Action>();
-        // The C library's function refuses two signals that it needs itself, and they can be ignored as well.
+        // Not by the C library's function: that refuses two signals that the library needs itself, and ignores in whatever it spawns.
         // SAFETY: the kernel writes what it knows of the signal into `known`, which has room for it.
         let found = unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, nothing, &raw mut known, SET_BYTES) };
         if found == 0 && known[0] == libc::SIG_IGN {
@@ -51,21 +51,20 @@ mod tests {
 
     use super::*;
 
-    fn signals(status: &str, name: &str) -> u64 {
-        let found = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        u64::from_str_radix(found.trim(), 16).unwrap()
+    /// The signals that this thread ignores, and those that it blocks.
+    fn signals() -> (u64, u64) {
+        let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+        let of = |name: &str| {
+            let found = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            u64::from_str_radix(found.trim(), 16).unwrap()
+        };
+        (of("SigIgn:"), of("SigBlk:"))
     }
 
-    /// The signals that this thread blocks: the standard library unblocks them in what it starts.
-    fn blocked() -> u64 {
-        signals(&fs::read_to_string("/proc/thread-self/status").unwrap(), "SigBlk:")
-    }
-
-    /// The signals that a program ignores that is started now, and the files that it has open.
-    fn child() -> (u64, Vec<i32>) {
-        let output = Command::new("sh").args(["-c", "cat /proc/self/status; ls /proc/self/fd"]).output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        (signals(&text, "SigIgn:"), text.lines().filter_map(|line| line.parse().ok()).collect())
+    /// The files that a program has open that is started now.
+    fn files_of_child() -> Vec<i32> {
+        let output = Command::new("ls").arg("/proc/self/fd").output().unwrap();
+        String::from_utf8(output.stdout).unwrap().lines().filter_map(|line| line.parse().ok()).collect()
     }
 
     #[test]
@@ -81,15 +80,14 @@ mod tests {
             libc::dup2(file.as_raw_fd(), 207);
         }
         let bit = |signal: i32| 1 << (signal - 1);
-        let (ignored, files) = child();
-        assert_ne!(ignored & bit(libc::SIGUSR2), 0);
-        assert_ne!(blocked() & bit(libc::SIGUSR1), 0);
-        assert!(files.contains(&207), "{files:?}");
+        let (ignored, blocked) = signals();
+        assert!(ignored & bit(libc::SIGUSR2) != 0 && blocked & bit(libc::SIGUSR1) != 0);
+        assert!(files_of_child().contains(&207));
         reset_signals();
         keep_files_from_children().unwrap();
-        let (ignored, files) = child();
-        assert_eq!((ignored, blocked()), (0, 0));
+        assert_eq!(signals(), (bit(libc::SIGPIPE), 0));
         // The one beyond the first three is the directory that `ls` reads.
+        let files = files_of_child();
         assert!(files.len() <= 4 && !files.contains(&207), "{files:?}");
         // SAFETY: nothing else uses this number.
         unsafe { libc::close(207) };
