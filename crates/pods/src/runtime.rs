@@ -49,7 +49,8 @@ pub struct ContainerSpec {
     pub hostname: String,
     /// Programs that it executes gain no privileges, whatever their files say (`allowPrivilegeEscalation: false`).
     pub no_new_privileges: bool,
-    /// Other restrictions that it asks for, by the names of their fields. A runtime that does not hold them says so ([`Runtime::shortcomings`]).
+    /// Other restrictions that it asks for, by the names of their fields. A runtime that does not hold them says so
+    /// ([`Runtime::shortcomings`]).
     pub restrictions: Vec<String>,
 }
 

@@ -8,7 +8,8 @@ const LONGEST: u64 = 4 << 20;
 /// As container runtimes have it for a user that is not listed.
 const NOWHERE: &str = "/";
 
-/// Adds `HOME` if there is none. To be called by the process of the container, where it sees the container's files and is its user.
+/// Adds `HOME` if there is none. To be called by the process of the container, where it sees the container's files
+/// and is its user.
 pub fn add(env: &mut Vec<(String, String)>) {
     if env.iter().any(|(name, _)| name == "HOME") {
         return;
@@ -41,7 +42,8 @@ mod tests {
 
     #[test]
     fn whose_home_is_where() {
-        let users = "root:x:0:0:root:/root:/bin/sh\n# a comment\n\nodd:x:7\nweb:x:33:33::/var/www:\nnone:x:34:34:::/bin/sh\nlast:x:35:35::/l";
+        let users = "root:x:0:0:root:/root:/bin/sh\n# a comment\n\nodd:x:7\nweb:x:33:33::/var/www:\n\
+                     none:x:34:34:::/bin/sh\nlast:x:35:35::/l";
         for (user, expected) in [(0, "/root"), (33, "/var/www"), (34, "/"), (35, "/l"), (7, "/"), (4711, "/")] {
             assert_eq!(of(user, users), expected, "{user}");
         }

@@ -63,7 +63,8 @@ struct Given {
 }
 
 pub fn main() -> ExitCode {
-    // A shell starts what is in its background with signals ignored. A container begins without that, as with every container runtime.
+    // A shell starts what is in its background with signals ignored. A container begins without that, as with every
+    // container runtime.
     resident::reset_signals();
     let Ok(keeper) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) else {
         return ExitCode::from(NOT_STARTED);

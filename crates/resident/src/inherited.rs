@@ -1,4 +1,5 @@
-//! What a process inherits from the program that started it, and must not pass on: ignored and blocked signals, and open files.
+//! What a process inherits from the program that started it, and must not pass on: ignored and blocked signals, and
+//! open files.
 
 use std::{fs, io};
 
@@ -6,22 +7,26 @@ use std::{fs, io};
 const SIGNALS: libc::c_long = 64;
 const SET_BYTES: libc::c_long = 8;
 
-/// What the kernel knows of a signal: how it is handled, and more, which is all zero for the default action. Larger than it is on any platform.
+/// What the kernel knows of a signal: how it is handled, and more, which is all zero for the default action. Larger
+/// than it is on any platform.
 type Action = [usize; 8];
 
 /// Gives every ignored signal its default action and unblocks all signals. Has to be called before other threads start.
 ///
-/// SIGPIPE stays ignored: every Rust program starts with that, and `std::process::Command` gives it its default action in what it starts.
+/// SIGPIPE stays ignored: every Rust program starts with that, and `std::process::Command` gives it its default
+/// action in what it starts.
 /// Handlers stay too, because the kernel removes them when another program is executed.
 pub fn reset_signals() {
     for signal in (1..=SIGNALS).filter(|signal| *signal != libc::c_long::from(libc::SIGPIPE)) {
         let (mut known, default): (Action, Action) = ([0; 8], [0; 8]);
         let nothing = std::ptr::null_mut::<Action>();
-        // Not by the C library's function: that refuses two signals that the library needs itself, and ignores in whatever it spawns.
+        // Not by the C library's function: that refuses two signals that the library needs itself, and ignores in
+        // whatever it spawns.
         // SAFETY: the kernel writes what it knows of the signal into `known`, which has room for it.
         let found = unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, nothing, &raw mut known, SET_BYTES) };
         if found == 0 && known[0] == libc::SIG_IGN {
-            // SAFETY: the kernel reads `default`, which is as large as it expects. The default action runs no code of this program.
+            // SAFETY: the kernel reads `default`, which is as large as it expects. The default action runs no code of
+            // this program.
             unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, &raw const default, nothing, SET_BYTES) };
         }
     }
@@ -38,7 +43,8 @@ pub fn keep_files_from_children() -> io::Result<()> {
     for entry in fs::read_dir("/proc/self/fd")? {
         let number: Option<i32> = entry?.file_name().to_str().and_then(|name| name.parse().ok());
         if let Some(number) = number.filter(|number| *number > libc::STDERR_FILENO) {
-            // SAFETY: sets a flag of the file. The file stays open, and a number that is not open (any more) is only an error.
+            // SAFETY: sets a flag of the file. The file stays open, and a number that is not open (any more) is only
+            // an error.
             unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
         }
     }
@@ -70,7 +76,8 @@ mod tests {
     #[test]
     fn nothing_is_passed_on() {
         let file = fs::File::open("/dev/null").unwrap();
-        // SAFETY: these ignore and block signals that this test does not use, and open a file under a number that nothing else uses.
+        // SAFETY: these ignore and block signals that this test does not use, and open a file under a number that
+        // nothing else uses.
         unsafe {
             libc::signal(libc::SIGUSR2, libc::SIG_IGN);
             let mut some: libc::sigset_t = std::mem::zeroed();

@@ -1,5 +1,5 @@
-//! Gives memory back to the system that a process holds without need. Every edge pays for what is resident. Beside that, the two other things
-//! that need the C library: [`reset_signals`] and [`keep_files_from_children`].
+//! Gives memory back to the system that a process holds without need. Every edge pays for what is resident. Beside
+//! that, the two other things that need the C library: [`reset_signals`] and [`keep_files_from_children`].
 //!
 //! The kernel maps a program's file in pieces around whatever runs, and leaves them mapped: after start-up two thirds of that is code
 //! that ran once. What is let go of here is read from the file again, by a page fault, if it is needed after all.

@@ -69,7 +69,8 @@ pub struct Filling {
 }
 
 impl Filling {
-    /// Makes all volumes what they have to be, and says what people have to know of them. Can be repeated; what is right already is left alone.
+    /// Makes all volumes what they have to be, and says what people have to know of them. Can be repeated; what is
+    /// right already is left alone.
     pub async fn fill(self) -> Result<Vec<String>, String> {
         let filling = tokio::task::spawn_blocking(move || self.fill_now());
         filling.await.unwrap_or_else(|error| Err(format!("filling the volumes broke off: {error}")))
@@ -107,7 +108,8 @@ impl Filling {
         Ok(warnings)
     }
 
-    /// A warning where there is no memory to be had: then the files are on disk, as the pod would not run at all otherwise.
+    /// A warning where there is no memory to be had: then the files are on disk, as the pod would not run at all
+    /// otherwise.
     fn keep_off_disk(&self, volume: &Volume, at: &Path) -> io::Result<Option<String>> {
         match volumes::move_into_memory(&Memory::of_machine(), spec::uid(&self.pod), at, self.has_readers) {
             Ok(()) => Ok(None),

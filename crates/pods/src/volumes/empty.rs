@@ -35,8 +35,8 @@ pub fn make_in(memory: &Memory, pod: &str, limit: Option<u64>, link: &Path, grou
     fs::rename(new, link)
 }
 
-/// As [`make_in`], for files that must not be on a disk. A plain directory is there if an older version made it, or if there was no memory then:
-/// it is removed, unless containers have it mounted and would lose what they read.
+/// As [`make_in`], for files that must not be on a disk. A plain directory is there if an older version made it, or
+/// if there was no memory then: it is removed, unless containers have it mounted and would lose what they read.
 pub fn move_in(memory: &Memory, pod: &str, link: &Path, has_readers: bool) -> io::Result<()> {
     let is_plain = fs::symlink_metadata(link).is_ok_and(|found| found.is_dir());
     if is_plain && !has_readers {

@@ -80,7 +80,8 @@ pub fn is_in_memory(volume: &Volume) -> bool {
     volume.empty_dir.as_ref().and_then(|empty| empty.medium.as_deref()) == Some("Memory")
 }
 
-/// Whether the files of a volume must not be on a disk, as a kubelet has it: all that is made of objects, but for ConfigMaps.
+/// Whether the files of a volume must not be on a disk, as a kubelet has it: all that is made of objects, but for
+/// ConfigMaps.
 pub fn is_confidential(volume: &Volume) -> bool {
     volume.secret.is_some() || volume.projected.is_some() || volume.downward_api.is_some()
 }

@@ -24,7 +24,8 @@ pub struct Claimed {
     pub is_host_path: bool,
 }
 
-/// Below the directory of a pod: parts of volumes as containers found them. They are made anew whenever a container starts.
+/// Below the directory of a pod: parts of volumes as containers found them. They are made anew whenever a container
+/// starts.
 pub const SUB_PATHS: &str = "subpaths";
 
 /// So much of a file is read for the variables in it.

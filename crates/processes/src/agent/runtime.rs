@@ -97,8 +97,8 @@ fn other_user(name: &str, user: &User, own: u32) -> Option<String> {
 fn unrestricted(name: &str, restrictions: &[String]) -> Option<String> {
     (!restrictions.is_empty()).then(|| {
         format!(
-            "container {name} asks for {}, which has no effect here: it is a process of this machine. Where that matters, run the pod \
-             on an edge with --runtime kubelet",
+            "container {name} asks for {}, which has no effect here: it is a process of this machine. Where that \
+             matters, run the pod on an edge with --runtime kubelet",
             restrictions.join(", ")
         )
     })
