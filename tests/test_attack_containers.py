@@ -92,6 +92,7 @@ def edge_of(center, base, name, *prefix, ignored=""):
     finally:
         edge.kill()
         edge.end_containers()
+        edge.forget_memory()
 
 
 @pytest.fixture(scope="module")
