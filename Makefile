@@ -17,9 +17,14 @@ unexport MAKEFLAGS
 # Clippy is the compiler with more warnings: when it compiles our crates, everything is linted and built once. Cargo names it for
 # each of our crates and keeps the dependencies; the odd words end each argument. `make lint` only looks, and builds nothing.
 LINTED := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__
+# What writes nothing for so many seconds hangs, and `make test` has LIMIT seconds for all it does. Beyond that, tools/watchdog says what runs and
+# ends it.
+SILENCE ?= 900
+LIMIT ?= 2400
+WATCH := $(CURDIR)/tools/watchdog --silence $(SILENCE)
 # Most tests wait for most of their time, so two at once are nearly twice as quick (tests/workers.py).
 WORKERS ?= 2
-PYTEST := cd tests && $(PYTHON) -m pytest -p no:cacheprovider -q -n $(WORKERS) --reruns 1
+PYTEST := cd tests && $(WATCH) black-box -- env $(PYTHON) -m pytest -p no:cacheprovider -q -n $(WORKERS) --reruns 1
 
 .PHONY: help up build tools lint test unit fuzz blackbox torture link-torture apiprobe bench bench-quick layout generate deny clean
 
@@ -33,10 +38,10 @@ up: ## build for release, then run a center, a cloud and two edges on this machi
 # With the tests, though only the programs are wanted: so cargo chooses the same features for all dependencies as
 # `cargo test` does, and builds them once.
 build: ## the programs and tests, linted while they are built
-	$(LINTED) $(CARGO) build --workspace --all-targets
+	$(LINTED) $(WATCH) build -- $(CARGO) build --workspace --all-targets
 
 tools: ## kubectl, helm, etcd and the Python client into .tools/
-	tools/install
+	$(WATCH) tools -- tools/install
 
 lint: ## formatting and clippy, warnings are errors
 	$(CARGO) fmt --all --check
@@ -44,6 +49,7 @@ lint: ## formatting and clippy, warnings are errors
 
 # Two things at once where one of them waits for the network or has a single thread. The last command's closing line is the test
 # runner's, and its exit code is ours.
+test: export WATCHDOG_UNTIL := $(shell expr $$(date +%s) + $(LIMIT))
 test: ## everything, as continuous integration runs it
 	$(CARGO) fmt --all --check
 	$(BESIDE) build tools
@@ -51,10 +57,11 @@ test: ## everything, as continuous integration runs it
 	$(PYTEST)
 
 unit: tools build ## unit, property and contract tests
-	$(LINTED) SELVEDGE_REQUIRE_TOOLS=1 SELVEDGE_ETCD=$(CURDIR)/.tools/bin/etcd CARGO=$(CARGO) tools/unit --workspace --tests --quiet
+	$(LINTED) SELVEDGE_REQUIRE_TOOLS=1 SELVEDGE_ETCD=$(CURDIR)/.tools/bin/etcd CARGO=$(CARGO) \
+		$(WATCH) unit -- tools/unit --workspace --tests --quiet
 
 fuzz: build ## every decoder on mutated input; FUZZ_SECONDS for each (default 2)
-	$(CARGO_TARGET_DIR)/debug/selvedge-fuzz --seconds $${FUZZ_SECONDS:-2}
+	$(WATCH) fuzz -- $(CARGO_TARGET_DIR)/debug/selvedge-fuzz --seconds $${FUZZ_SECONDS:-2}
 
 blackbox: tools build ## only the tests of the built binary; ARGS goes to pytest
 	$(PYTEST) $(ARGS)

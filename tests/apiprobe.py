@@ -37,7 +37,7 @@ def probe(center, *scenarios):
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         credential = ["--token", center.token] if center.token else ["--cert", str(center.cert), "--key", str(center.key)]
         done = subprocess.run([sys.executable, str(suite()), "check", "--server", center.url, "--ca", str(center.ca),
-                               *credential, "--json", out.name, "--patience", PATIENCE, *scenarios], capture_output=True, text=True)
+                               *credential, "--json", out.name, "--patience", PATIENCE, *scenarios], capture_output=True, text=True, timeout=600)
         try:
             return json.load(open(out.name))["scenarios"], done.stdout
         except (ValueError, KeyError):

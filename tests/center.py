@@ -35,6 +35,13 @@ def free_port():
         return s.getsockname()[1]
 
 
+def join(*threads, seconds=60):
+    """Waits for threads, and fails if one does not end."""
+    for thread in threads:
+        thread.join(seconds)
+        assert not thread.is_alive(), f"{thread.name} did not end in {seconds} s"
+
+
 def wait_for(what, condition, seconds=20.0, every=0.02):
     """Polls until the condition is truthy and returns its value; exceptions count as not yet."""
     end, last = time.monotonic() + seconds, None
@@ -85,7 +92,7 @@ class Etcd:
 
     def stop(self):
         self.process.kill()
-        self.process.wait()
+        self.process.wait(30)
         self.log.close()
 
 
@@ -169,7 +176,7 @@ class Center:
     def kill(self):
         if self.process:
             self.process.kill()
-            self.process.wait()
+            self.process.wait(30)
 
     def rss(self):
         return rss_kib(self.process.pid)

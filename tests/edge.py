@@ -114,6 +114,12 @@ class Edge(Center):
         """Containers outlive the agent, killed or not; a test that is over ends them."""
         subprocess.run([binary(), "keeper", self.data_dir / "keeper", "--stop"], capture_output=True, timeout=60)
 
+    def forget_memory(self):
+        """What pods have in memory stays until the machine is started again, if their edge is killed and never comes back."""
+        for pod in (self.data_dir / "pods").glob("*"):
+            for memory in pathlib.Path("/dev/shm").glob(f"selvedge-*/{pod.name}"):
+                shutil.rmtree(memory, ignore_errors=True)
+
 
 class Wire:
     """A TCP proxy in front of the center. It can be cut (connections reset, new ones refused), stall (bytes stay where they are,
@@ -249,6 +255,7 @@ def fleet(*names, workspace="root:shop", directory=None, store="sqlite", connect
             process.kill()
         for edge in edges:
             edge.end_containers()
+            edge.forget_memory()
         for each in wires:
             each.close()
         if directory is None:

@@ -26,7 +26,7 @@ class User:
         self.center, self.name = center, name
         key, csr, crt = (directory / f"{name}.{end}" for end in ("key", "csr", "crt"))
         pki = center.data_dir / "pki"
-        run = lambda *command: subprocess.run(command, check=True, capture_output=True)  # noqa: E731
+        run = lambda *command: subprocess.run(command, check=True, capture_output=True, timeout=60)  # noqa: E731
         run("openssl", "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", str(key),
             "-out", str(csr), "-subj", f"/CN={name}")
         usage = directory / "usage"

@@ -22,7 +22,7 @@ def self_signed(directory, name="node", addresses=("127.0.0.1",), ca=None):
     """A serving certificate: the kubelet's own, or signed by (certificate, key)."""
     key, crt, csr, ext = (directory / f"{name}.{end}" for end in ("key", "crt", "csr", "ext"))
     ext.write_text("subjectAltName=" + ",".join(f"IP:{a}" for a in addresses) + "\n")
-    run = lambda *args: subprocess.run(["openssl", *map(str, args)], check=True, capture_output=True)
+    run = lambda *args: subprocess.run(["openssl", *map(str, args)], check=True, capture_output=True, timeout=60)
     run("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", key, "-out", csr,
         "-subj", f"/O=system:nodes/CN=system:node:{name}")
     signer = ["-CA", ca[0], "-CAkey", ca[1], "-CAcreateserial"] if ca else ["-signkey", key]
@@ -235,7 +235,7 @@ class Kubelet:
             code = int(command[1])
             ws.send(b"\2" + b"going\n")
         elif command[:1] in (["tar"], ["test"]):
-            done = subprocess.run(command, input=stdin, capture_output=True, check=False)
+            done = subprocess.run(command, input=stdin, capture_output=True, check=False, timeout=60)
             ws.send(b"\1" + done.stdout)
             ws.send(b"\2" + done.stderr)
             code = done.returncode

@@ -24,14 +24,14 @@ def missing():
         return "network namespaces need root"
     if not shutil.which("ip") or not os.path.exists("/dev/net/tun"):
         return "there is no ip command or no /dev/net/tun"
-    if subprocess.run(["unshare", "-n", "true"], capture_output=True).returncode:
+    if subprocess.run(["unshare", "-n", "true"], capture_output=True, timeout=60).returncode:
         return "network namespaces cannot be made here"
     return None
 
 
 def ip(*args, ns=None):
     enter = ["ip", "netns", "exec", ns] if ns else []
-    subprocess.run([*enter, "ip", *args], check=True, capture_output=True)
+    subprocess.run([*enter, "ip", *args], check=True, capture_output=True, timeout=60)
 
 
 def tun(name):
@@ -65,8 +65,8 @@ def bad_network(delay=0.3, loss=0.05, rate=64_000 // 8):
     finally:
         if carrier:
             carrier.kill()
-            carrier.wait()
-        subprocess.run(["ip", "netns", "del", ns], capture_output=True)
+            carrier.wait(30)
+        subprocess.run(["ip", "netns", "del", ns], capture_output=True, timeout=60)
 
 
 class Way:

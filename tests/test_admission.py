@@ -562,9 +562,9 @@ def test_plugins_are_switched_by_name(tmp_path):
         assert "Use of external IPs is denied by admission control" in status["message"]
     finally:
         center.kill()
-    printed = subprocess.run([binary(), "config", "--disable-admission-plugins=Priority"], capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run([binary(), "config", "--disable-admission-plugins=Priority"], capture_output=True, text=True, check=True, timeout=60).stdout
     assert "disableAdmissionPlugins:\n- Priority" in printed, printed
-    wrong = subprocess.run([binary(), "config", "--disable-admission-plugins=PodPolice"], capture_output=True, text=True)
+    wrong = subprocess.run([binary(), "config", "--disable-admission-plugins=PodPolice"], capture_output=True, text=True, timeout=60)
     assert wrong.returncode != 0 and 'there is no admission plugin "PodPolice": choose from NamespaceLifecycle' in wrong.stderr
 
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from center import ROOT, Center, Tools, binary, wait_for
+from center import ROOT, Center, Tools, binary, join, wait_for
 from manifests import configmap
 from test_faults import refused
 from test_overload import tenant
@@ -134,7 +134,7 @@ def test_failures_watches_and_other_users(audited, tmp_path):
     assert "RBAC: allowed by" in event["annotations"]["authorization.k8s.io/reason"]
 
     done = subprocess.run(["curl", "-sk", "-o", "/dev/null", "-w", "%{http_code}", "-H", "Authorization: Bearer wrong", center.url + CONFIGMAPS],
-                          capture_output=True, text=True)
+                          capture_output=True, text=True, timeout=60)
     if done.returncode == 0:
         assert done.stdout == "401"
         assert wait_for("the stranger", lambda: [e for e in events(center) if e.get("responseStatus", {}).get("code") == 401])
@@ -174,7 +174,7 @@ def test_a_log_that_hangs_does_not_stop_the_server(audited, tmp_path):
         for w in writers:
             w.start()
         for w in writers:
-            w.join()
+            join(w)
         assert done == [201] * 48 and time.monotonic() - begun < 15
         metrics = center.request("GET", "/metrics", accept="*/*")[2].decode()
         assert int(re.search(r'apiserver_audit_error_total\{plugin="log"\} (\d+)', metrics).group(1)) > 0

@@ -83,10 +83,10 @@ def test_centers_over_one_etcd_know_each_other(home):
         token = tools[0].kubectl("create", "token", "default").strip()
         assert Client(two, token=token).who()["username"] == "system:serviceaccount:default:default"
         assert jwks(one) == jwks(two)
-        subprocess.run([binary(), "keys", "rotate", "--data-dir", str(two.data_dir)], check=True, capture_output=True)
+        subprocess.run([binary(), "keys", "rotate", "--data-dir", str(two.data_dir)], check=True, capture_output=True, timeout=60)
         wait_for("the new key at both", lambda: len(jwks(one)) == 2 and jwks(one) == jwks(two), 15, every=0.2)
         assert Client(one, token=tools[1].kubectl("create", "token", "default").strip()).who()["username"]
-        found = subprocess.run([shutil.which("strings") or "cat", str(home / "etcd/member/snap/db")], capture_output=True).stdout
+        found = subprocess.run([shutil.which("strings") or "cat", str(home / "etcd/member/snap/db")], capture_output=True, timeout=60).stdout
         assert b"PRIVATE KEY" not in found, "what opens everything is sealed in the store"
     finally:
         one.kill()

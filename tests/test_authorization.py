@@ -176,7 +176,7 @@ def certificate(net, admin, directory, name, groups):
     key, csr, crt = (directory / f"{name}.{end}" for end in ("key", "csr", "crt"))
     subject = "".join(f"/O={g}" for g in groups) + f"/CN={name}"
     subprocess.run(["openssl", "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", csr, "-subj", subject],
-                   check=True, capture_output=True)
+                   check=True, capture_output=True, timeout=60)
     path = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
     made = net.ok(admin, "POST", path, {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": name}, "spec": {
         "request": base64.b64encode(csr.read_bytes()).decode(), "signerName": "kubernetes.io/kube-apiserver-client", "usages": ["client auth"]}})

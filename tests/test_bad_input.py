@@ -191,7 +191,7 @@ def test_slow_clients_do_not_hold_up_others(center):
             s = center.socket()
             s.sendall(b"GET /api/v1/pods HTTP/1.1\r\nHost: x\r\n")
         else:
-            s = socket.create_connection((center.host, center.port))
+            s = socket.create_connection((center.host, center.port), timeout=30)
         slow.append(s)
     took = []
     for round_ in range(5):

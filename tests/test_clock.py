@@ -25,7 +25,7 @@ class Clock:
         if not library.exists():
             compiler = shutil.which("cc") or shutil.which("gcc")
             source = pathlib.Path(__file__).with_name("clock") / "clock.c"
-            subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True)
+            subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=60)
         self.file = home / f"{name}.clock"
         self.jump(0)
         self.env = {"LD_PRELOAD": str(library), "CLOCK_FILE": str(self.file)}
@@ -98,7 +98,7 @@ def test_restart_with_another_time_of_day(world):
 
 def test_restart_with_another_clock_that_counts(tmp_path):
     """After a reboot the counting clock begins again, lower or higher than whatever was remembered."""
-    if subprocess.run(["unshare", "--time", "--monotonic", "1000", "true"], capture_output=True).returncode:
+    if subprocess.run(["unshare", "--time", "--monotonic", "1000", "true"], capture_output=True, timeout=60).returncode:
         pytest.skip("time namespaces are not allowed here (unshare --time)")
     center = Center(tmp_path / "center")
     florin = Edge(center, tmp_path / "florin", "florin", SHOP)

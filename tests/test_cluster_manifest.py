@@ -102,7 +102,7 @@ def test_the_page(world):
                 wait_for("the edge", lambda: (home / "data/florin/admin.kubeconfig").exists(), 40)
                 annotate(center, "florin", **{WORKSPACE: SHOP})
                 read = f"kubectl --kubeconfig {home}/data/florin/admin.kubeconfig -n kube-system get configmap selvedge-cluster"
-                wait_for("its first words", lambda: subprocess.run(read.split(), env=env, capture_output=True).returncode == 0, 40)
+                wait_for("its first words", lambda: subprocess.run(read.split(), env=env, capture_output=True, timeout=60).returncode == 0, 40)
                 continue
             done = subprocess.run(["bash", "-exuo", "pipefail", "-c", alias + here(block)], env=env, capture_output=True, text=True, timeout=60)
             assert done.returncode == 0, block + done.stdout[-2000:] + done.stderr[-2000:]
@@ -111,7 +111,7 @@ def test_the_page(world):
         if edge:
             # The shell and the edge that it started.
             os.killpg(edge.pid, signal.SIGKILL)
-            edge.wait()
+            edge.wait(30)
     for words in ("deployment.apps/selvedge-edge created", "Online", "yes"):
         assert words in said, said
 

@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from center import ROOT, Tools, binary, wait_for
+from center import ROOT, Tools, binary, join, wait_for
 from edge import SYNCTARGETS, Edge, fleet, in_sync, selvedge
 
 SHOP = "root:shop"
@@ -293,7 +293,7 @@ def test_it_can_be_killed_at_any_moment(tmp_path):
                 wait_for("the link", lambda: shown(guilder)["state"] == "Online")
         finally:
             stop.set()
-            writer.join()
+            join(writer)
         assert written[0] > 20
         in_sync(center, SHOP, guilder, 60)
 
@@ -301,7 +301,7 @@ def test_it_can_be_killed_at_any_moment(tmp_path):
 def test_a_full_disk_holds_it_up_and_loses_nothing(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(disk)], capture_output=True).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(disk)], capture_output=True, timeout=60).returncode:
         pytest.skip("mounting a small disk needs root")
     try:
         with fleet(workspace=SHOP, directory=tmp_path) as (center,):
@@ -329,7 +329,7 @@ def test_a_full_disk_holds_it_up_and_loses_nothing(tmp_path):
             finally:
                 edge.kill()
     finally:
-        subprocess.run(["umount", str(disk)], check=True)
+        subprocess.run(["umount", str(disk)], check=True, timeout=60)
 
 
 def test_the_page_says_what_works(shop, tmp_path):
@@ -349,7 +349,7 @@ def test_the_page_says_what_works(shop, tmp_path):
     process = subprocess.Popen(["bash", "-euc", "exec " + here(start)], env={**tools.env, "TOKEN": token}, stdout=log, stderr=log)
     try:
         wait_for("the edge", (tmp_path / "page" / "admin.kubeconfig").exists, 30)
-        run = lambda text: subprocess.run(["bash", "-euc", here(text)], env=tools.env, capture_output=True, text=True).stdout  # noqa: E731
+        run = lambda text: subprocess.run(["bash", "-euc", here(text)], env=tools.env, capture_output=True, text=True, timeout=60).stdout  # noqa: E731
         printed = run(print_)
         assert "current-context" in printed and "dataDir" in printed
         wait_for("the link", lambda: "state: Online" in run(look), 30, every=0.5)

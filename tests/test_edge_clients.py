@@ -101,7 +101,7 @@ class Informer:
     def close(self):
         self.process.stdin.close()
         self.process.kill()
-        self.process.wait()
+        self.process.wait(30)
         self.process.stdout.close()
 
 

@@ -52,12 +52,12 @@ class Kubelet:
     def kill(self):
         for process in reversed(self.processes):
             process.kill()
-            process.wait()
+            process.wait(30)
         self.processes = []
         # As a reboot would: what is only in memory is gone.
         for line in reversed(pathlib.Path("/proc/mounts").read_text().splitlines()):
             if line.split()[1].startswith(str(self.home)):
-                subprocess.run(["umount", line.split()[1]], check=False)
+                subprocess.run(["umount", line.split()[1]], check=False, timeout=60)
 
     def log(self):
         return (self.home / f"kubelet{self.starts}.log").read_text(errors="replace")

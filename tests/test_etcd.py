@@ -14,7 +14,7 @@ CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 
 
 def openssl(*args, cwd):
-    subprocess.run(["openssl", *map(str, args)], check=True, capture_output=True, cwd=cwd)
+    subprocess.run(["openssl", *map(str, args)], check=True, capture_output=True, cwd=cwd, timeout=60)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_over_tls(certificates, tmp_path):
     finally:
         center.kill()
         etcd.kill()
-        etcd.wait()
+        etcd.wait(30)
 
 
 class Watcher(threading.Thread):
@@ -106,7 +106,7 @@ def test_etcd_goes_and_comes_back(tmp_path):
             assert write(f"before-{n}")[0] == 201
         for round_ in range(2):
             etcd.process.kill()
-            etcd.process.wait()
+            etcd.process.wait(30)
             status, raw = write(f"away-{round_}")
             assert status in (500, 503, 504), raw
             assert json.loads(raw)["kind"] == "Status" and center.alive()

@@ -171,7 +171,7 @@ def names(center):
 def test_disk_full(base):
     disk = base / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", str(disk)], capture_output=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", str(disk)], capture_output=True, timeout=60)
     if mounted.returncode:
         pytest.skip("mounting a small disk needs root; the file size limit test stands in for it")
     center = Center(base / "data")
@@ -192,7 +192,7 @@ def test_disk_full(base):
         assert set(done) | {"after"} <= names(center)
     finally:
         center.kill()
-        subprocess.run(["umount", str(disk)], check=True)
+        subprocess.run(["umount", str(disk)], check=True, timeout=60)
 
 
 def test_file_size_limit(base):

@@ -18,7 +18,7 @@ CSR = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
 
 def openssl(*args, stdin=None):
-    return subprocess.run(["openssl", *map(str, args)], check=True, capture_output=True, input=stdin).stdout
+    return subprocess.run(["openssl", *map(str, args)], check=True, capture_output=True, input=stdin, timeout=60).stdout
 
 
 class Authority:
@@ -290,12 +290,12 @@ def test_signing_keys_rotate_with_overlap(here, tools):
     issue = lambda: tools.kubectl("-n", "default", "create", "token", "default").strip()
     old, keys = issue(), jwks(here)
     new = subprocess.run([binary(), "keys", "rotate", "--data-dir", str(here.data_dir)], check=True, capture_output=True,
-                         text=True).stdout.strip()
+                         text=True, timeout=60).stdout.strip()
     wait_for("the new key", lambda: jwks(here) == [new, *keys], 15, every=0.2)
     assert header_of(issue())["kid"] == new and header_of(old)["kid"] == keys[0]
     for token in (old, issue()):
         assert Client(here, token=token).who()["username"] == "system:serviceaccount:default:default"
-    listed = subprocess.run([binary(), "keys", "list", "--data-dir", str(here.data_dir)], check=True, capture_output=True, text=True)
+    listed = subprocess.run([binary(), "keys", "list", "--data-dir", str(here.data_dir)], check=True, capture_output=True, text=True, timeout=60)
     assert [line.split()[0] for line in listed.stdout.splitlines()] == [new, *keys]
 
 

@@ -61,7 +61,7 @@ def attempt(center, home, name, token, url=None, env=None, args=()):
 def request_of(home, name):
     """A signing request in PEM, with its key beside it."""
     subprocess.run(["openssl", "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=x",
-                    "-keyout", home / f"{name}.key", "-out", home / f"{name}.csr"], check=True, capture_output=True)
+                    "-keyout", home / f"{name}.key", "-out", home / f"{name}.csr"], check=True, capture_output=True, timeout=60)
     return (home / f"{name}.csr").read_text()
 
 
@@ -101,7 +101,7 @@ def test_one_line_at_the_center_and_one_on_the_edge(center, home, edges):
     assert config["clusters"][0]["cluster"]["server"] == f"{florin.url}/clusters/root"
     assert "takes no edges" in selvedge("join-token", "create", "--name", "x", "--kubeconfig", florin.kubeconfig, code=1)
     assert (florin.data_dir / "edge.json").stat().st_mode & 0o777 == 0o600
-    subject = subprocess.run(["openssl", "x509", "-noout", "-subject", "-in", certificate_of(florin)[0]], capture_output=True, text=True)
+    subject = subprocess.run(["openssl", "x509", "-noout", "-subject", "-in", certificate_of(florin)[0]], capture_output=True, text=True, timeout=60)
     assert "system:edges" in subject.stdout and "system:edge:root:florin" in subject.stdout
     listed = selvedge("join-token", "list", "--kubeconfig", center.kubeconfig)
     assert re.search(rf"{made.split('.')[0]} +florin +0 .*used up", listed), listed
@@ -155,7 +155,7 @@ def test_each_refusal_has_its_own_words(center, home, edges):
 
 def test_clocks_that_disagree(center, home, edges):
     library, moved = home / "clock.so", home / "moved"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", library, HERE / "clock" / "clock.c", "-ldl"], check=True)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", library, HERE / "clock" / "clock.c", "-ldl"], check=True, timeout=60)
     good = token(center, "--name", "franc")
     for seconds in (-3 * 86400, -3600, 5 * 365 * 86400):
         moved.write_bytes(struct.pack("q", seconds))
@@ -208,12 +208,16 @@ class Proxy:
     def _serve(self, near):
         head = b""
         while b"\r\n\r\n" not in head:
-            head += near.recv(4096)
+            if not (more := near.recv(4096)):
+                return near.close()
+            head += more
         self.asked.append(head.decode())
         near.sendall(b"HTTP/1.1 " + self.answer + b"\r\n\r\n")
         if not self.answer.startswith(b"200"):
             return near.close()
-        far = socket.create_connection(("127.0.0.1", self.to))
+        far = socket.create_connection(("127.0.0.1", self.to), timeout=30)
+        # What goes through it may be silent for longer.
+        far.settimeout(None)
 
         def carry(source, sink):
             with contextlib.suppress(OSError):

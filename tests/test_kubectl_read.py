@@ -79,7 +79,7 @@ def test_get_watch_shows_changes(kubectl, center):
         assert seen == [("ADDED", "1"), ("MODIFIED", "2"), ("DELETED", "2")]
     finally:
         watch.kill()
-        watch.wait()
+        watch.wait(30)
 
 
 def test_wait_for_a_condition_and_for_deletion(kubectl):

@@ -233,16 +233,16 @@ def tokenless(kubectl):
     """A kubeconfig that names the server and no credential."""
     path = kubectl.tools.home / "anonymous.kubeconfig"
     subprocess.run(["kubectl", "config", "--kubeconfig", str(path), "set-cluster", "c", "--server", kubectl.center.url,
-                    "--certificate-authority", str(kubectl.center.ca)], env=kubectl.tools.env, check=True, capture_output=True)
+                    "--certificate-authority", str(kubectl.center.ca)], env=kubectl.tools.env, check=True, capture_output=True, timeout=60)
     for args in (["set-context", "c", "--cluster=c"], ["use-context", "c"]):
-        subprocess.run(["kubectl", "config", "--kubeconfig", str(path), *args], env=kubectl.tools.env, check=True, capture_output=True)
+        subprocess.run(["kubectl", "config", "--kubeconfig", str(path), *args], env=kubectl.tools.env, check=True, capture_output=True, timeout=60)
     return path
 
 
 def test_certificate_approve(kubectl, tmp_path):
     key, request = tmp_path / "key.pem", tmp_path / "request.pem"
     made = subprocess.run(["openssl", "req", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", request, "-subj", "/CN=jane/O=dev"],
-                          capture_output=True)
+                          capture_output=True, timeout=60)
     if made.returncode:
         pytest.skip("openssl is not here to make a certificate request")
     name = f"csr-{kubectl.ns}"

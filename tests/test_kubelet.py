@@ -54,7 +54,7 @@ def started(tools, *args):
         yield process
     finally:
         process.kill()
-        process.wait()
+        process.wait(30)
 
 
 def test_logs(tools, node):

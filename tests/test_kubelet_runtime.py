@@ -73,7 +73,7 @@ def edge(tmp_path_factory):
 
 def test_the_token_is_somebody_who_may_ask(edge):
     who = subprocess.run([f"{TOOLS}/kubectl", "--kubeconfig", edge.etc / "bootstrap.kubeconfig", "auth", "whoami", "-o", "json"],
-                         capture_output=True, text=True, check=True).stdout
+                         capture_output=True, text=True, check=True, timeout=60).stdout
     who = yaml.safe_load(who)["status"]["userInfo"]
     assert who["username"] == "system:bootstrap:07401b" and "system:bootstrappers:kubelets" in who["groups"]
     assert "BEGIN CERTIFICATE" in (edge.etc / "edge-ca.crt").read_text()
@@ -118,7 +118,7 @@ def test_a_kubelet_takes_it_and_comes(edge, tmp_path):
     finally:
         for process in reversed(processes):
             process.kill()
-            process.wait()
+            process.wait(30)
         for line in reversed(pathlib.Path("/proc/mounts").read_text().splitlines()):
             if line.split()[1].startswith(str(tmp_path)):
-                subprocess.run(["umount", line.split()[1]], check=False)
+                subprocess.run(["umount", line.split()[1]], check=False, timeout=60)

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from center import ROOT, wait_for
+from center import ROOT, join, wait_for
 from edge import fleet, selvedge
 
 SHOP = "/clusters/root:shop"
@@ -204,7 +204,7 @@ def test_both_sides_write_at_once(both):
     threads = [threading.Thread(target=write, args=args) for args in
                [(center, SHOP + one, "center"), (florin, one, "a"), (florin, one, "b")]]
     [t.start() for t in threads]
-    [t.join() for t in threads]
+    join(*threads)
     assert not failures, failures[:3]
     want = {f"{who}{n}" for who in ("center", "a", "b") for n in range(rounds)} | {"start"}
     assert set(at_center(center, one)["data"]) == want

@@ -16,7 +16,7 @@ import time
 
 import pytest
 
-from center import Center, binary, wait_for
+from center import Center, binary, join, wait_for
 
 SECONDS = int(os.environ.get("OVERLOAD_SECONDS", "6"))
 # The promise is 5 times the quiet value, and the whole minute holds a release build to it. An unoptimised build needs several times the
@@ -112,7 +112,7 @@ def one_against_the_other(center, loud, quiet, attempt):
     looking.start()
     meanwhile = result(load(center, quiet, *calm, "--seconds", max(2, SECONDS - 2), "--namespace", "calm"))
     flooded = result(flood)
-    looking.join()
+    join(looking)
     p99 = alone["latency_ms"]["p99"], meanwhile["latency_ms"]["p99"]
     said = (f"quiet p99 {p99[0]:.1f} -> {p99[1]:.1f} ms ({p99[1] / p99[0]:.1f}x), {alone['ops_per_second']:.0f} -> {meanwhile['ops_per_second']:.0f}/s; "
             f"flood: {flooded['ok']} done, {flooded['refused']} refused, {flooded['errors']} failed; memory {before >> 10} -> {max(peak) >> 10} MiB; "

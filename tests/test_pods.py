@@ -163,6 +163,8 @@ def test_init_containers_and_sidecars_have_an_order(here):
     assert [c["name"] for c in found["status"]["initContainerStatuses"]] == ["first", "side", "last"]
     assert status(found, "first")["state"]["terminated"]["reason"] == "Completed" and status(found, "side")["started"]
     at = lambda name: int((here.edge.data_dir / "order" / name).read_text().split()[0])
+    # A container is ready as soon as it runs, which may be before it has written anything.
+    wait_for("its first words", lambda: at("a"), 10)
     assert at("first") < at("side") < at("last") < at("a")
     here.tools.kubectl("delete", "pod", "order", "--timeout=30s")
     assert at("a-end") <= at("side-end")

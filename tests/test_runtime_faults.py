@@ -242,7 +242,7 @@ def test_a_full_disk_harms_nobody_for_good(tmp_path_factory):
     base = tmp_path_factory.mktemp("full")
     small = base / "small"
     small.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "none", str(small)], capture_output=True).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "none", str(small)], capture_output=True, timeout=60).returncode:
         pytest.skip("a file system cannot be mounted here")
     try:
         with fleet("florin", directory=base, args=["--runtime", "process"], data={"florin": small / "florin"}) as (_, edge):
@@ -272,4 +272,4 @@ def test_a_full_disk_harms_nobody_for_good(tmp_path_factory):
             at = numbers(edge, after)[-1]
             wait_for("lines again", lambda: numbers(edge, after)[-1] > at)
     finally:
-        subprocess.run(["umount", "-l", str(small)], check=False)
+        subprocess.run(["umount", "-l", str(small)], check=False, timeout=60)

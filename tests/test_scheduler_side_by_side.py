@@ -115,7 +115,7 @@ def verdicts(tmp_path, upstream):
     finally:
         if program:
             program.kill()
-            program.wait()
+            program.wait(30)
         edge.kill()
         center.kill()
 

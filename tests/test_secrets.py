@@ -144,7 +144,7 @@ def test_rotation_is_resumed_wherever_it_is_killed(center):
             center.kill()
             interrupted += len(keys(center)) > 1
             rotate.kill()
-            rotate.wait()
+            rotate.wait(30)
         else:
             # The command does it.
             center.kill()
@@ -152,7 +152,7 @@ def test_rotation_is_resumed_wherever_it_is_killed(center):
                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             begun(center, dice)
             rotate.kill()
-            rotate.wait()
+            rotate.wait(30)
             interrupted += len(keys(center)) > 1
         center.start()
         items = center.api("GET", PATH)["items"]
@@ -248,7 +248,7 @@ def range_of(etcd):
     """All values in etcd, as they lie there now."""
     everything = json.dumps({"key": base64.b64encode(b"/").decode(), "range_end": base64.b64encode(b"0").decode()})
     ask = urllib.request.Request(etcd.endpoint + "/v3/kv/range", everything.encode(), {"Content-Type": "application/json"})
-    found = json.load(urllib.request.urlopen(ask))
+    found = json.load(urllib.request.urlopen(ask, timeout=30))
     return b"".join(base64.b64decode(kv.get("value", "")) for kv in found.get("kvs", []))
 
 

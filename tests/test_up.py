@@ -52,7 +52,7 @@ def up(data, *args):
     finally:
         if running.process.poll() is None:
             running.process.kill()
-            running.process.wait()
+            running.process.wait(30)
         # Containers outlive the agent of an edge, and so a test that was killed.
         for keeper in data.glob("*/keeper"):
             subprocess.run([binary(), "keeper", str(keeper), "--stop"], capture_output=True, timeout=60)
@@ -157,7 +157,7 @@ def test_watching_the_fleet(fleet):
             pass
     finally:
         watching.kill()
-        watching.wait()
+        watching.wait(30)
         watching.stdout.close()
         selvedge("link", "heal", "guilder", "--kubeconfig", fleet.data / "shop.kubeconfig")
 

@@ -52,7 +52,7 @@ def test_controllers_and_scheduler_need_no_more_than_their_names(tmp_path):
     finally:
         for program in running:
             program.kill()
-            program.wait()
+            program.wait(30)
         center.kill()
     for name in ("kube-controller-manager", "kube-scheduler"):
         refused = [line for line in (tmp_path / f"{name}.log").read_text(errors="replace").splitlines()

@@ -31,7 +31,7 @@ def here(request, tmp_path_factory):
     base = pathlib.Path(tempfile.mkdtemp(prefix="selvedge-"))
     base.chmod(0o755)
     as_user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"] if request.param == "plain" and is_root else []
-    tried = subprocess.run([*as_user, shutil.copy(binary(), base / "selvedge"), "try-view", "/tmp"], stdin=subprocess.DEVNULL)
+    tried = subprocess.run([*as_user, shutil.copy(binary(), base / "selvedge"), "try-view", "/tmp"], stdin=subprocess.DEVNULL, timeout=60)
     if tried.returncode != 0:
         pytest.skip("namespaces are not permitted here")
     center = Center(base / "center")

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from center import wait_for
+from center import join, wait_for
 from edge import fleet, in_sync, objects
 from manifests import configmap, node, pod
 from test_identity import Client
@@ -148,7 +148,7 @@ def test_nothing_is_missed_between_list_and_watch(shop):
             time.sleep(0.1)
     finally:
         stop.set()
-        writer.join()
+        join(writer)
     in_sync(center, SHOP, florin)
     final = {o["metadata"]["name"]: o["metadata"]["resourceVersion"] for o in florin.api("GET", MAPS)["items"]}
     for copy, since in copies:
@@ -197,7 +197,7 @@ def test_a_write_that_the_disk_refuses_is_not_acknowledged(shop):
         assert not answers or answers[0] >= 500, f"{answers} was said before anything could be durable"
         assert florin.api("GET", MAPS)["items"], "reading goes on"
         stranger.execute("rollback")
-    request.join(60)
+    join(request)
     there = florin.request("GET", "/api/v1/namespaces/default/events/locked")[0] == 200
     assert answers and (answers[0] == 201) == there, f"said {answers}, there: {there}"
     arrives(florin, "while-locked", v="1")

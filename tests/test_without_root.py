@@ -36,6 +36,7 @@ def edge():
     finally:
         florin.kill()
         florin.end_containers()
+        florin.forget_memory()
         center.kill()
         shutil.rmtree(base, ignore_errors=True)
 

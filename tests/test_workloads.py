@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from center import Center, Tools, wait_for
+from center import Center, Tools, join, wait_for
 from edge import Edge, selvedge
 
 MERGE = "application/merge-patch+json"
@@ -78,7 +78,7 @@ def edge(tmp_path_factory):
         edge.nodes = nodes
         yield edge
         nodes.over = True
-        nodes.thread.join()
+        join(nodes.thread)
         assert edge.stop() == 0
         assert "panicked" not in edge.log_path.read_text(errors="replace")
     finally:

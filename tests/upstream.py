@@ -56,7 +56,7 @@ class Upstream(Center):
         self.pki.mkdir()
 
         def openssl(*args):
-            subprocess.run(["openssl", *args], check=True, capture_output=True, cwd=self.pki)
+            subprocess.run(["openssl", *args], check=True, capture_output=True, cwd=self.pki, timeout=60)
 
         openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.crt", "-days", "2", "-subj", "/CN=upstream")
         openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=kube-apiserver")
@@ -75,7 +75,7 @@ class Upstream(Center):
     def kill(self):
         for program in reversed(self.programs):
             program.kill()
-            program.wait()
+            program.wait(30)
         self.programs.clear()
         self.etcd.stop()
 

@@ -16,7 +16,7 @@ def program():
 
 
 def certificates(directory, *names):
-    subprocess.run([program(), "certificates", str(directory), *names], check=True)
+    subprocess.run([program(), "certificates", str(directory), *names], check=True, timeout=60)
     return pathlib.Path(directory)
 
 
@@ -101,4 +101,4 @@ class RustWebhook:
 
     def stop(self):
         self.process.kill()
-        self.process.wait()
+        self.process.wait(30)

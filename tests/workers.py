@@ -1,7 +1,11 @@
 """How tests share a machine when several workers run them (`-n 2`): who gets which, who needs the machine alone, and what is
 said of those that passed only when they were tried again."""
+import contextlib
+import faulthandler
 import fcntl
 import os
+import pathlib
+import signal
 
 import pytest
 
@@ -46,14 +50,36 @@ def pytest_xdist_make_scheduler(config, log):
     return ByFile(config, log)
 
 
+@contextlib.contextmanager
+def noted(nodeid):
+    """Lets tools/watchdog, which may have started this, know which test runs here; on a signal, also where it is."""
+    directory = os.environ.get("WATCHDOG_NOTES")
+    if not directory:
+        yield
+        return
+    note = pathlib.Path(directory) / f"{os.getpid()}.test"
+    with contextlib.suppress(OSError):
+        note.write_text(nodeid)
+    with open(note.with_suffix(".stack"), "w") as stack:
+        faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
+        try:
+            yield
+        finally:
+            faulthandler.unregister(signal.SIGUSR1)
+            for file in (note, note.with_suffix(".stack")):
+                file.unlink(missing_ok=True)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item):
     """Waits for the machine, before the test's time begins to run. Locked are files that are there anyway."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
-        return (yield)
+        with noted(item.nodeid):
+            return (yield)
     with open(HERE / "conftest.py") as door, open(HERE / "pytest.ini") as room:
         # Whoever wants to be alone keeps the door while the others leave; otherwise they would go in and out for ever.
         fcntl.flock(door, fcntl.LOCK_EX)
         fcntl.flock(room, fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH)
         fcntl.flock(door, fcntl.LOCK_UN)
-        return (yield)
+        with noted(item.nodeid):
+            return (yield)

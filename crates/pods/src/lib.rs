@@ -15,6 +15,7 @@ mod referred;
 mod resources;
 mod rim;
 pub mod runtime;
+mod security;
 mod spec;
 mod volumes;
 

@@ -47,6 +47,11 @@ pub struct ContainerSpec {
     pub user: User,
     /// What the machine is called from within, where the runtime can do that.
     pub hostname: String,
+    /// Programs that it executes gain no privileges, whatever their files say (`allowPrivilegeEscalation: false`).
+    pub no_new_privileges: bool,
+    /// Other restrictions that it asks for, by the names of their fields. A runtime that does not hold them says so
+    /// ([`Runtime::shortcomings`]).
+    pub restrictions: Vec<String>,
 }
 
 /// As whom a container asks to run.

@@ -31,6 +31,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
             stdin: false,
             user: User::default(),
             hostname: String::new(),
+            no_new_privileges: false,
+            restrictions: vec![],
             id,
         };
         let begun = Instant::now();

@@ -11,6 +11,7 @@
 
 mod addresses;
 mod agent;
+mod home;
 mod images;
 mod journal;
 mod keeper;

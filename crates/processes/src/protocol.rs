@@ -100,6 +100,9 @@ pub struct Start {
     pub log: PathBuf,
     pub terminal: bool,
     pub stdin: bool,
+    /// See [`pods::runtime::ContainerSpec::no_new_privileges`].
+    #[serde(default)]
+    pub no_new_privileges: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

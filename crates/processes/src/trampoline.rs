@@ -23,6 +23,7 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    home,
     images::Program,
     samples,
     view::{self, View, Way},
@@ -49,6 +50,8 @@ pub struct Setup {
     pub files: Option<u64>,
     /// In place of a control group.
     pub memory: Option<u64>,
+    /// Whether what it executes can gain no privileges, neither by setuid nor by capabilities of files.
+    pub no_new_privileges: bool,
     /// The keeper: if it is gone already, nobody wants this any more.
     pub parent: i32,
 }
@@ -60,6 +63,9 @@ struct Given {
 }
 
 pub fn main() -> ExitCode {
+    // A shell starts what is in its background with signals ignored. A container begins without that, as with every
+    // container runtime.
+    resident::reset_signals();
     let Ok(keeper) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) else {
         return ExitCode::from(NOT_STARTED);
     };
@@ -87,7 +93,7 @@ fn receive(keeper: &UnixStream) -> Result<(Setup, Given), String> {
 }
 
 /// Comes back only for a sample that has ended, or for what could not be started.
-fn become_it(setup: Setup, given: Given, keeper: &UnixStream) -> Result<ExitCode, String> {
+fn become_it(mut setup: Setup, given: Given, keeper: &UnixStream) -> Result<ExitCode, String> {
     die_with(setup.parent)?;
     let _ = rustix::process::setsid();
     // What its children leave behind is its own, so that all of it is found below it. It stays so when the command runs.
@@ -103,6 +109,11 @@ fn become_it(setup: Setup, given: Given, keeper: &UnixStream) -> Result<ExitCode
         None => start_in(&setup.dir)?,
     }
     die_with(setup.parent)?;
+    if setup.no_new_privileges {
+        rustix::thread::set_no_new_privs(true)
+            .map_err(|error| format!("cannot keep it from gaining privileges: {error}"))?;
+    }
+    home::add(&mut setup.env);
     match setup.program {
         Program::Command(words) => Err(run(&words, &setup.env, &setup.dir, keeper)),
         Program::Sample { name, args } => {

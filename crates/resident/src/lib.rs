@@ -1,4 +1,5 @@
-//! Gives memory back to the system that a process holds without need. Every edge pays for what is resident.
+//! Gives memory back to the system that a process holds without need. Every edge pays for what is resident. Beside
+//! that, the two other things that need the C library: [`reset_signals`] and [`keep_files_from_children`].
 //!
 //! The kernel maps a program's file in pieces around whatever runs, and leaves them mapped: after start-up two thirds of that is code
 //! that ran once. What is let go of here is read from the file again, by a page fault, if it is needed after all.
@@ -6,7 +7,12 @@
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod heap;
 #[cfg(target_os = "linux")]
+mod inherited;
+#[cfg(target_os = "linux")]
 mod maps;
+
+#[cfg(target_os = "linux")]
+pub use inherited::{keep_files_from_children, reset_signals};
 
 /// Lets go of the program's own code and constants. Costs some hundred page faults of what is still in use.
 #[cfg(target_os = "linux")]
@@ -59,6 +65,14 @@ pub fn keep_some_heap() {
 
 #[cfg(not(target_os = "linux"))]
 pub fn let_go_of_code() -> std::io::Result<()> {
+    Ok(())
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn reset_signals() {}
+
+#[cfg(not(target_os = "linux"))]
+pub fn keep_files_from_children() -> std::io::Result<()> {
     Ok(())
 }
 

@@ -64,21 +64,29 @@ pub struct Filling {
     pub tokens: Tokens,
     pub claims: Arc<Claims>,
     pub place: Place,
+    /// Containers of the pod run, with what there is mounted.
+    pub has_readers: bool,
 }
 
 impl Filling {
-    /// Makes all volumes what they have to be. Can be repeated; what is right already is left alone.
-    pub async fn fill(self) -> Result<(), String> {
+    /// Makes all volumes what they have to be, and says what people have to know of them. Can be repeated; what is
+    /// right already is left alone.
+    pub async fn fill(self) -> Result<Vec<String>, String> {
         let filling = tokio::task::spawn_blocking(move || self.fill_now());
         filling.await.unwrap_or_else(|error| Err(format!("filling the volumes broke off: {error}")))
     }
 
-    fn fill_now(&self) -> Result<(), String> {
+    fn fill_now(&self) -> Result<Vec<String>, String> {
+        let mut warnings = Vec::new();
         make(&self.dir).map_err(|error| format!("cannot make {}: {error}", self.dir.display()))?;
         let mounted = Mounted { dir: &self.dir, claims: &self.claims };
         let owners = Owners::of(&self.pod, rustix::process::geteuid().is_root());
         let (pod, referred, tokens, place) = (&self.pod, &self.referred, &self.tokens, &self.place);
         let of_pod = Materials { pod, referred, tokens, place, owners };
+        if !self.has_readers {
+            // An older version had parts of Secrets there.
+            volumes::discard(&self.dir.join(volumes::SUB_PATHS)).map_err(|error| error.to_string())?;
+        }
         for volume in of(&self.pod) {
             let failed = |why: String| format!("MountVolume.SetUp failed for volume {:?} : {why}", volume.name);
             let broken = |error: io::Error| failed(error.to_string());
@@ -88,13 +96,29 @@ impl Filling {
                 Means::Host(path, kind) => volumes::prepare_host_path(path, kind).map_err(failed)?,
                 Means::Files => {
                     let content = volumes::content(volume, &of_pod).map_err(failed)?;
+                    if volumes::is_confidential(volume) {
+                        warnings.extend(self.keep_off_disk(volume, &at).map_err(broken)?);
+                    }
                     volumes::write(&at, &content, owners.group).map_err(broken)?;
                 }
                 Means::Claim => self.give_claimed(volume, &owners).map_err(broken)?,
                 Means::Unsupported(kind) => return Err(volumes::unsupported(volume, kind)),
             }
         }
-        Ok(())
+        Ok(warnings)
+    }
+
+    /// A warning where there is no memory to be had: then the files are on disk, as the pod would not run at all
+    /// otherwise.
+    fn keep_off_disk(&self, volume: &Volume, at: &Path) -> io::Result<Option<String>> {
+        match volumes::move_into_memory(&Memory::of_machine(), spec::uid(&self.pod), at, self.has_readers) {
+            Ok(()) => Ok(None),
+            Err(error) => {
+                volumes::forget_lost(at)?;
+                let name = &volume.name;
+                Ok(Some(format!("the files of volume {name:?} are on disk, because they cannot be in memory: {error}")))
+            }
+        }
     }
 
     fn make_empty(&self, volume: &Volume, at: &Path, group: Option<u32>) -> io::Result<()> {
@@ -106,6 +130,7 @@ impl Filling {
                 Err(error) => {
                     let (pod, volume) = (spec::name(&self.pod), &volume.name);
                     tracing::warn!(%error, pod, volume, "a volume that asked for memory is on disk");
+                    volumes::forget_lost(at)?;
                 }
             }
         }
@@ -161,8 +186,9 @@ mod tests {
                 tokens: Tokens::new(),
                 claims: Arc::new([("data".to_owned(), claimed)].into()),
                 place,
+                has_readers: false,
             };
-            filling.fill().await.unwrap();
+            assert!(filling.fill().await.unwrap().is_empty());
         };
         let group = |name: &str| fs::metadata(path(name)).unwrap().gid();
         fs::create_dir(path("disk")).unwrap();

@@ -18,7 +18,7 @@ use crate::{
     referred::Ref,
     resources,
     runtime::{ContainerId, ContainerSpec, Failure, Mount, User},
-    spec, volumes,
+    security, spec, volumes,
 };
 
 /// What a start needs to know.
@@ -80,6 +80,8 @@ impl Start {
             stdin: container.stdin.unwrap_or_default(),
             user,
             hostname: spec::hostname(&self.pod),
+            no_new_privileges: security::forbids_new_privileges(&container),
+            restrictions: security::restrictions(&self.pod, &container),
             env: variables,
         };
         Ok((spec, warnings))

@@ -345,6 +345,7 @@ impl Worker {
         let of_volumes = referred::of_volumes(&pod);
         let used: BTreeMap<_, _> = used.into_iter().filter(|(used, _)| of_volumes.contains(used)).collect();
         let known = self.is_filled.then(|| self.claims.clone());
+        let has_readers = self.has_readers();
         self.do_(async move {
             let mut tokens = tokens.lock().await;
             let filling = async {
@@ -355,18 +356,30 @@ impl Worker {
                     Some(known) => known,
                     None => Arc::new(claims::find(&shared.options.client, &pod).await?),
                 };
-                let filling = files::Filling { dir, pod: pod.clone(), referred, tokens, claims: claims.clone(), place };
-                filling.fill().await.map(|()| claims)
+                let (pod, claims) = (pod.clone(), claims);
+                let filling = files::Filling { dir, pod, referred, tokens, claims: claims.clone(), place, has_readers };
+                filling.fill().await.map(|warnings| (claims, warnings))
             };
-            let result = filling.await;
+            let result = filling.await.map(|(claims, warnings)| {
+                for message in warnings {
+                    let note = Note { is_warning: true, container: None, reason: "NotSupported", message };
+                    shared.recorder.of_pod(&pod, note);
+                }
+                claims
+            });
             Done::Filled(result, tokens.due())
         });
+    }
+
+    /// Whether a container of the pod runs.
+    fn has_readers(&self) -> bool {
+        self.machine.runs().any(|(_, _, current, _)| current.is_some_and(|run| run.exit.is_none()))
     }
 
     /// Volumes follow what they are made of as long as somebody may read them.
     fn refresh(&mut self, now: Duration) {
         let is_due = self.renew_at.is_some_and(|at| now >= at);
-        let has_readers = self.machine.runs().any(|(_, _, current, _)| current.is_some_and(|run| run.exit.is_none()));
+        let has_readers = self.has_readers();
         if is_due && !has_readers {
             self.renew_at = None;
         }

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{memory::Memory, owners};
+use super::{discard, memory::Memory, owners};
 
 /// Makes a directory that whoever sees it may write in. One that is there is left as its containers have it.
 pub fn make(dir: &Path, group: Option<u32>) -> io::Result<()> {
@@ -33,6 +33,23 @@ pub fn make_in(memory: &Memory, pod: &str, limit: Option<u64>, link: &Path, grou
     let new = beside(link)?;
     symlink(real, &new)?;
     fs::rename(new, link)
+}
+
+/// As [`make_in`], for files that must not be on a disk. A plain directory is there if an older version made it, or
+/// if there was no memory then: it is removed, unless containers have it mounted and would lose what they read.
+pub fn move_in(memory: &Memory, pod: &str, link: &Path, has_readers: bool) -> io::Result<()> {
+    let is_plain = fs::symlink_metadata(link).is_ok_and(|found| found.is_dir());
+    if is_plain && !has_readers {
+        // There has to be memory for what comes in its place.
+        memory.make(pod, None)?;
+        discard(link)?;
+    }
+    make_in(memory, pod, None, link, None)
+}
+
+/// Removes a link to a directory in memory that is no longer there, so that a directory on disk can take its place.
+pub fn forget_lost(link: &Path) -> io::Result<()> {
+    if link.is_symlink() && !link.exists() { fs::remove_file(link) } else { Ok(()) }
 }
 
 /// A name that no volume has, with nothing there.
@@ -92,5 +109,36 @@ mod tests {
         fs::create_dir(&plain).unwrap();
         make_in(&memory, "u1", None, &plain, None).unwrap();
         assert!(!plain.is_symlink());
+        // What was lost can be on disk from then on.
+        assert!(!link.exists() && link.is_symlink());
+        forget_lost(&link).unwrap();
+        forget_lost(&link).unwrap();
+        make(&link, None).unwrap();
+        assert!(link.is_dir() && !link.is_symlink());
+    }
+
+    #[test]
+    fn what_must_not_be_on_disk_leaves_it_once_nobody_reads_it() {
+        let Ok(shared) = tempfile::tempdir_in("/dev/shm") else { return };
+        let dir = tempfile::tempdir().unwrap();
+        let memory = Memory::below(shared.path());
+        let place = dir.path().join("volumes/secret");
+        fs::create_dir_all(place.join("..0")).unwrap();
+        fs::write(place.join("..0/password"), "hunter").unwrap();
+        move_in(&memory, "u1", &place, true).unwrap();
+        assert!(!place.is_symlink() && place.join("..0/password").exists());
+        move_in(&memory, "u1", &place, false).unwrap();
+        assert!(place.is_symlink() && place.canonicalize().unwrap().starts_with(shared.path()));
+        assert!(!place.join("..0").exists());
+        fs::write(place.join("password"), "hunter").unwrap();
+        move_in(&memory, "u1", &place, false).unwrap();
+        assert!(place.join("password").exists());
+        // Without memory nothing is lost.
+        let nowhere = Memory::below(dir.path());
+        let other = dir.path().join("volumes/other");
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join("password"), "hunter").unwrap();
+        assert!(move_in(&nowhere, "u1", &other, false).is_err());
+        assert!(other.join("password").exists());
     }
 }

@@ -11,10 +11,10 @@ mod place;
 pub use atomic::write;
 pub use content::{Content, Materials, TokenAsk, Tokens, content};
 pub use discard::discard;
-pub use empty::{make as make_empty, make_in as make_in_memory};
+pub use empty::{forget_lost, make as make_empty, make_in as make_in_memory, move_in as move_into_memory};
 pub use memory::Memory;
 pub use owners::{Owners, give, is_given};
-pub use place::{Claimed, Claims, Mounted, mounts, prepare_host_path, used};
+pub use place::{Claimed, Claims, Mounted, SUB_PATHS, mounts, prepare_host_path, used};
 
 use k8s_openapi::api::core::v1::{Pod, Volume};
 
@@ -78,6 +78,12 @@ pub fn limit(volume: &Volume) -> Option<(u64, &str)> {
 
 pub fn is_in_memory(volume: &Volume) -> bool {
     volume.empty_dir.as_ref().and_then(|empty| empty.medium.as_deref()) == Some("Memory")
+}
+
+/// Whether the files of a volume must not be on a disk, as a kubelet has it: all that is made of objects, but for
+/// ConfigMaps.
+pub fn is_confidential(volume: &Volume) -> bool {
+    volume.secret.is_some() || volume.projected.is_some() || volume.downward_api.is_some()
 }
 
 /// The name of the claim behind a volume, and whether it has to be the pod's own.

@@ -24,6 +24,10 @@ pub struct Claimed {
     pub is_host_path: bool,
 }
 
+/// Below the directory of a pod: parts of volumes as containers found them. They are made anew whenever a container
+/// starts.
+pub const SUB_PATHS: &str = "subpaths";
+
 /// So much of a file is read for the variables in it.
 const LARGEST_READ: u64 = 64 << 10;
 
@@ -47,6 +51,15 @@ impl Mounted<'_> {
 
     fn own(&self, volume: &Volume) -> PathBuf {
         self.dir.join("volumes").join(&volume.name)
+    }
+
+    /// Where a container keeps a part of a volume as it found it: in memory if the volume is there.
+    fn kept(&self, volume: &Volume, container: &str, index: usize) -> PathBuf {
+        let in_memory = fs::read_link(self.own(volume)).ok();
+        let dir = in_memory.as_deref().and_then(Path::parent);
+        // No volume can have a name with a dot.
+        let parts = dir.map_or_else(|| self.dir.join(SUB_PATHS), |dir| dir.join(format!(".{SUB_PATHS}")));
+        parts.join(container).join(index.to_string())
     }
 
     /// The text of a file in a volume, if it can be read and is not outside of it.
@@ -81,7 +94,7 @@ pub fn mounts(
             (_, sub) => sub.clone(),
         };
         if let Some(sub) = sub.filter(|sub| !sub.is_empty()) {
-            let kept = mounted.dir.join("subpaths").join(&container.name).join(index.to_string());
+            let kept = mounted.kept(volume, &container.name, index);
             let found = resolve_inside(&from, &sub).and_then(|found| match means(volume) {
                 // These files are replaced all at once; who has a part of them keeps what it found, as with a kubelet.
                 Means::Files => keep(&found, &kept).map(|()| kept),

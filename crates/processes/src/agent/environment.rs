@@ -4,8 +4,11 @@ use std::{collections::BTreeMap, path::Path};
 
 use pods::runtime::ContainerSpec;
 
+/// The agent's, for a container that runs as the same user; another user has its own ([`crate::home`]).
+pub const HOME: &str = "HOME";
+
 /// Of the agent's own environment, only what says how this machine is.
-pub const PASSED: [&str; 4] = ["PATH", "HOME", "TZ", "LANG"];
+pub const PASSED: [&str; 4] = ["PATH", HOME, "TZ", "LANG"];
 
 /// Where people look for programs when nothing says so.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -74,6 +77,8 @@ mod tests {
             stdin: false,
             user: User::default(),
             hostname: String::new(),
+            no_new_privileges: false,
+            restrictions: vec![],
         };
         let place = Place { node: "n", edge: "e", root: Path::new("/r") };
         let env = environment([pair("HOME", "/root"), pair("TZ", "UTC")], &place, &container);

@@ -38,6 +38,10 @@ pub fn launch(dir: &Path, program: Option<PathBuf>) -> Result<(), String> {
     let errors = errors.map_err(|error| format!("{}: {error}", log.display()))?;
     let _ = errors.set_len(0);
     let program = program.unwrap_or_else(|| "/proc/self/exe".into());
+    // Files of the shell that started the agent would stay open as long as the keeper lives.
+    if let Err(error) = resident::keep_files_from_children() {
+        tracing::warn!(%error, "the keeper of containers may inherit open files of the agent");
+    }
     let mut child = Command::new(&program)
         .arg0("selvedge")
         .arg("keeper")

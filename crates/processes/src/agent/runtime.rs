@@ -9,7 +9,7 @@ use pods::runtime::{
 
 use super::{
     Processes, attached,
-    environment::{PASSED, Place, environment},
+    environment::{HOME, PASSED, Place, environment},
 };
 use crate::{
     protocol::{Answer, Permitted, Request, Start},
@@ -36,16 +36,19 @@ impl Processes {
         let program = self.options.images.program(&container.image, &container.command, &container.args)?;
         let root = self.root(&container.id);
         let place = Place { node: &self.options.node, edge: &self.options.edge, root: &root };
-        let passed = PASSED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
-        let env = environment(passed, &place, &container);
+        let own = rustix::process::geteuid().as_raw();
         let mark = format!("SELVEDGE_ROOT={}", root.display());
         let (mounts, given) = (container.mounts.clone(), container.working_dir.clone());
         let view = self.permitted().is_some_and(|permitted| permitted.views).then(|| View {
             stage: root.clone(),
             working_dir: given.as_deref().map(|dir| absolute(Path::new(dir))).filter(|dir| dir != Path::new("/")),
             hostname: container.hostname.clone(),
-            user: Identity::of(&container.user, rustix::process::geteuid().as_raw()),
+            user: Identity::of(&container.user, own),
         });
+        let is_other = view.as_ref().and_then(|view| view.user.user).is_some_and(|user| user != own);
+        let passed = PASSED.iter().filter(|name| !is_other || **name != HOME);
+        let passed = passed.filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
+        let env = environment(passed, &place, &container);
         let seen = view.as_ref().map(|view| view.working_dir.clone());
         let made = tokio::task::spawn_blocking(move || {
             root::make(&root, &mounts, if seen.is_some() { Links::Inside } else { Links::Outside })?;
@@ -72,6 +75,7 @@ impl Processes {
             log: container.log,
             terminal: container.tty,
             stdin: container.stdin,
+            no_new_privileges: container.no_new_privileges,
         })
     }
 }
@@ -87,6 +91,17 @@ fn other_user(name: &str, user: &User, own: u32) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// Restrictions that a container asks for and that a process of the machine does not have.
+fn unrestricted(name: &str, restrictions: &[String]) -> Option<String> {
+    (!restrictions.is_empty()).then(|| {
+        format!(
+            "container {name} asks for {}, which has no effect here: it is a process of this machine. Where that \
+             matters, run the pod on an edge with --runtime kubelet",
+            restrictions.join(", ")
+        )
+    })
 }
 
 /// What a pod mounts by itself, if that is all, is no surprise to anybody.
@@ -210,6 +225,7 @@ impl Runtime for Processes {
             said.extend(other_user(name, &container.user, rustix::process::geteuid().as_raw()));
             said.extend(unmounted(name, &container.mounts));
         }
+        said.extend(unrestricted(name, &container.restrictions));
         let may_not = "this edge may not make control groups here";
         if cpu_millis.is_some() && !permitted.cpu {
             said.push(format!("container {name} has no limit of CPU: {may_not}"));

@@ -231,6 +231,7 @@ impl Keeper {
             terminal: start.terminal,
             files: self.files,
             memory: start.limits.memory_bytes.filter(|_| !held),
+            no_new_privileges: start.no_new_privileges,
             parent: std::process::id() as i32,
         };
         let who = Who::Container(id.clone());

@@ -143,6 +143,12 @@ struct Keeper {
 /// `selvedge keeper DIR`. With `--again` it is the next program of a keeper that was there before; with `--stop` it ends the one that is there, and
 /// all containers with it.
 pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
+    // It reaps its children, which an ignored SIGCHLD would keep it from.
+    resident::reset_signals();
+    // What was open in the agent's shell is nothing to containers.
+    if let Err(error) = resident::keep_files_from_children() {
+        say(&format!("containers may inherit open files of the keeper: {error}"));
+    }
     let Some(dir) = args.next().and_then(|dir| std::path::absolute(dir).ok()) else { return ExitCode::FAILURE };
     let option = args.next();
     let done = match option.as_ref().and_then(|option| option.to_str()) {

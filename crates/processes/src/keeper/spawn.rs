@@ -219,6 +219,7 @@ impl Keeper {
             terminal,
             files: self.files,
             memory: live.memory_without_group(),
+            no_new_privileges: live.start.no_new_privileges,
             parent: std::process::id() as i32,
         };
         let (pod, mark) = (live.start.pod.clone(), live.start.mark.clone());

@@ -52,6 +52,8 @@ impl Bed {
             stdin: false,
             user: User::default(),
             hostname: String::new(),
+            no_new_privileges: false,
+            restrictions: vec![],
             id,
         }
     }
@@ -78,8 +80,17 @@ impl Drop for Bed {
     }
 }
 
+/// How long anything may take in a test.
+const LONGEST: Duration = Duration::from_secs(30);
+
+pub async fn within<T>(what: &str, doing: impl Future<Output = T>) -> T {
+    let done = tokio::time::timeout(LONGEST, doing).await.ok();
+    assert!(done.is_some(), "waited too long for {what}");
+    done.unwrap()
+}
+
 pub async fn wait_for<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + LONGEST;
     loop {
         if let Some(found) = check().await {
             return found;

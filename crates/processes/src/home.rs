@@ -1,0 +1,62 @@
+//! The home directory of the user that a container runs as, for a container that does not say which it is.
+
+use std::{fs::File, io::Read};
+
+const PASSWD: &str = "/etc/passwd";
+/// The file may be the container's own, so that it can be of any size.
+const LONGEST: u64 = 4 << 20;
+/// As container runtimes have it for a user that is not listed.
+const NOWHERE: &str = "/";
+
+/// Adds `HOME` if there is none. To be called by the process of the container, where it sees the container's files
+/// and is its user.
+pub fn add(env: &mut Vec<(String, String)>) {
+    if env.iter().any(|(name, _)| name == "HOME") {
+        return;
+    }
+    let home = of(rustix::process::geteuid().as_raw(), &users());
+    env.push(("HOME".to_owned(), home));
+}
+
+fn users() -> String {
+    let mut text = Vec::new();
+    // Anything else than a file may never end.
+    let file = File::open(PASSWD).ok().filter(|file| file.metadata().is_ok_and(|found| found.is_file()));
+    let _ = file.map(|file| file.take(LONGEST).read_to_end(&mut text));
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// `name:password:uid:gid:comment:home:shell`.
+fn of(user: u32, users: &str) -> String {
+    let home = users.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        let is_it = fields.get(2).and_then(|id| id.parse().ok()) == Some(user);
+        fields.get(5).filter(|home| is_it && home.starts_with('/')).copied()
+    });
+    home.unwrap_or(NOWHERE).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whose_home_is_where() {
+        let users = "root:x:0:0:root:/root:/bin/sh\n# a comment\n\nodd:x:7\nweb:x:33:33::/var/www:\n\
+                     none:x:34:34:::/bin/sh\nlast:x:35:35::/l";
+        for (user, expected) in [(0, "/root"), (33, "/var/www"), (34, "/"), (35, "/l"), (7, "/"), (4711, "/")] {
+            assert_eq!(of(user, users), expected, "{user}");
+        }
+        assert_eq!(of(0, ""), "/");
+    }
+
+    #[test]
+    fn what_the_container_says_stays() {
+        let mut env = vec![("HOME".to_owned(), "/app".to_owned())];
+        add(&mut env);
+        assert_eq!(env.len(), 1);
+        env.clear();
+        add(&mut env);
+        assert!(env[0].1.starts_with('/'));
+    }
+}
