@@ -79,6 +79,14 @@ impl Checkpoints {
         }
     }
 
+    /// Moves as much as can be moved now, to make room in the WAL.
+    pub(super) fn relieve(&self, writer: &Connection) {
+        if writer.is_autocommit() {
+            copy(writer, "PASSIVE");
+            self.pages.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Moves everything and cuts the WAL to nothing.
     pub(super) fn empty(&self, writer: &Connection) -> Result<(), Error> {
         let failed = |error| fault::explain(&error, During::Write);
