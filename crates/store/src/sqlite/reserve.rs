@@ -20,6 +20,8 @@ const SLICE: u64 = 256 << 10;
 const AMPLE: u64 = 4 << 20;
 /// While the reserve is not whole, other writes need so much free room.
 const LEAST: u64 = 1 << 20;
+/// With less free room than this, the WAL is kept short: moving it into the file may need as much room again.
+const TIGHT: u64 = 32 << 20;
 /// How long an answer about free room is good.
 const FRESH: Duration = Duration::from_millis(250);
 
@@ -94,6 +96,11 @@ impl Reserve {
     /// There is room for writes that are not deletions.
     pub(super) fn has_room(&mut self) -> bool {
         !self.is_spent || self.measure() >= LEAST
+    }
+
+    /// The disk may be full soon.
+    pub(super) fn is_tight(&mut self) -> bool {
+        self.measure() < TIGHT
     }
 
     /// The disk has room, whatever the reserve is.

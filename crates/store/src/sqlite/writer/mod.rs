@@ -216,6 +216,7 @@ impl Writer {
     /// Between two groups.
     pub(super) fn tend(&mut self) {
         self.age();
+        self.checkpoints.hurry(self.reserve.is_tight());
         if self.checkpoints.awaits_writer() {
             self.settle_or_warn();
         }

@@ -43,14 +43,13 @@ impl Writer {
 
     /// `false`: there is nothing more to be done about it.
     fn make_room(&mut self, frees: bool) -> bool {
-        let is_due = self.relieved.is_none_or(|at| at.elapsed() >= Duration::from_secs(1));
-        if is_due || (frees && self.reserve.give_up()) {
+        if self.relieved.is_none_or(|at| at.elapsed() >= Duration::from_secs(1)) {
             // The WAL begins anew in the room that it has when all of it is in the file.
             self.relieved = Some(Instant::now());
             self.checkpoints.relieve(&self.db);
             return true;
         }
-        false
+        frees && self.reserve.give_up()
     }
 
     /// While the reserve is not whole, what is left is for deletions.
