@@ -422,6 +422,9 @@ def test_sigterm_ends_what_cannot_end_by_itself(base, role):
         stuck.process = subprocess.Popen([*stuck.command, "--listen", "127.0.0.1:0"], stdout=writer, stderr=writer,
                                          env={**stuck.env, "SELVEDGE_STOP_LIMIT": "3"}, preexec_fn=die_with_parent)
         stuck.wait_ready()
+        said = b""
+        while b"the API is ready" not in said:
+            said += os.read(reader, 65536)
         os.set_blocking(writer, False)
         for size in (4096, 1):
             with contextlib.suppress(BlockingIOError):
@@ -448,10 +451,13 @@ def test_a_disk_that_does_not_answer_keeps_nobody_from_ending(base):
     try:
         center.start()
         assert write(center, "a")[0] == 201
-        tracer = subprocess.Popen(["strace", "-f", "-qq", "-e", "trace=fdatasync,fsync", "-e", "inject=fdatasync,fsync:delay_enter=60000000",
-                                   "-o", "/dev/null", "-p", str(center.process.pid)], stderr=subprocess.DEVNULL)
+        wait_for("the start", lambda: "the API is ready" in center.log_tail())
+        # After a slow sync the next one is not waited for by whoever answers requests.
+        with traced(center, "delay_enter=20000"):
+            for n in range(3):
+                assert write(center, f"slow{n}")[0] == 201
+        tracer = trace(center, "delay_enter=60000000")
         try:
-            wait_for("the tracer", lambda: "TracerPid:\t0" not in pathlib.Path(f"/proc/{center.process.pid}/status").read_text(), 10)
             thread = threading.Thread(target=write_quietly, args=(center,), daemon=True)
             thread.start()
             time.sleep(0.5)
@@ -471,6 +477,25 @@ def test_a_disk_that_does_not_answer_keeps_nobody_from_ending(base):
             tracer.wait()
     finally:
         center.kill()
+
+
+def trace(center, inject):
+    """Lets something happen to every sync of a center."""
+    tracer = subprocess.Popen(["strace", "-f", "-qq", "-e", "trace=fdatasync,fsync", "-e", f"inject=fdatasync,fsync:{inject}",
+                               "-o", "/dev/null", "-p", str(center.process.pid)], stderr=subprocess.DEVNULL)
+    tasks = pathlib.Path(f"/proc/{center.process.pid}/task")
+    wait_for("the tracer", lambda: all("TracerPid:\t0" not in (task / "status").read_text() for task in tasks.iterdir()), 10)
+    return tracer
+
+
+@contextlib.contextmanager
+def traced(center, inject):
+    tracer = trace(center, inject)
+    try:
+        yield
+    finally:
+        tracer.terminate()
+        tracer.wait()
 
 
 def write_quietly(center):
@@ -512,9 +537,7 @@ def test_health_says_when_the_disk_fails(base):
     try:
         center.start()
         assert write(center, "a")[0] == 201
-        tracer = subprocess.Popen(["strace", "-f", "-qq", "-e", "trace=fdatasync,fsync", "-e", "inject=fdatasync,fsync:error=EIO",
-                                   "-o", "/dev/null", "-p", str(center.process.pid)], stderr=subprocess.DEVNULL)
-        try:
+        with traced(center, "error=EIO"):
             def fails():
                 write(center, f"b{time.monotonic_ns()}")
                 return health(center, "/readyz")[0] == 500
@@ -522,9 +545,6 @@ def test_health_says_when_the_disk_fails(base):
             status, said = health(center, "/readyz")
             assert status == 500 and "[-]store failed" in said, said
             assert health(center, "/livez")[0] == 200
-        finally:
-            tracer.terminate()
-            tracer.wait()
         wait_for("readiness", lambda: health(center, "/readyz") == (200, "ok"), 15)
         assert write(center, "c")[0] == 201
     finally:
