@@ -102,7 +102,7 @@ impl Journal {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
         let next = Place { sector: FIRST, base: settled, number: 0 };
         let journal = Self { file, id, next, body: Vec::new(), framed: Vec::new() };
-        let made = journal.wipe(settled).and_then(|()| journal.file.set_len(SIZE as u64));
+        let made = journal.file.set_len(SIZE as u64).and_then(|()| journal.wipe(settled));
         let made = made.and_then(|()| File::open(dir)?.sync_all());
         if made.is_err() && is_new {
             // A part of a journal would only take room from those who need it. The file does not name it yet.
