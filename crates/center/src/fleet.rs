@@ -155,7 +155,12 @@ impl Fleet {
     pub async fn start(self: &Arc<Self>, server: &Arc<Server>) -> std::result::Result<(), store::Error> {
         let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(opened) = opened else { return Ok(()) };
-        let history = opened.record().await?;
+        let recorded = opened.record().await;
+        if recorded.is_err() {
+            // It may be tried again.
+            *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(opened);
+        }
+        let history = recorded?;
         if let Err(error) = server::offer(server).await {
             tracing::error!(%error, "the kinds of placement could not be exported: other workspaces than root cannot bind them");
         }

@@ -42,7 +42,7 @@ impl Opened {
     }
 
     /// Makes the new life known. Only then may edges hear of it.
-    pub async fn record(self) -> Result<History, store::Error> {
+    pub async fn record(&self) -> Result<History, store::Error> {
         if self.shared {
             return self.join().await;
         }
@@ -55,14 +55,15 @@ impl Opened {
                 .take(100)
                 .map(|(_, began)| Op::Delete { key: format!("{RECORDS}{began:020}") }),
         );
-        self.store.commit(Commit { compares: Vec::new(), ops }).await?;
+        // A center starts on a full disk, too.
+        self.store.commit_freeing(Commit { compares: Vec::new(), ops }).await?;
         let next = self.records.iter().skip(1).map(|(_, began)| *began).chain([self.began]);
         let past = self.records.iter().map(|(id, _)| *id).zip(next).collect();
         Ok(History { current, past })
     }
 
     /// The incarnation that all centers of this store have.
-    async fn join(self) -> Result<History, store::Error> {
+    async fn join(&self) -> Result<History, store::Error> {
         loop {
             if let Some(entry) = self.store.get(SHARED).await?
                 && let Some(current) =

@@ -1,8 +1,13 @@
 //! `selvedge center`: the API server over a store.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    io::{self, Write},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use store::Store;
 
 use crate::{
@@ -12,22 +17,41 @@ use crate::{
     ws::place,
 };
 
+/// How often something is tried again for which the disk had no room.
+const LATER: Duration = Duration::from_secs(5);
+
 pub fn run(config: &Config) -> Result<()> {
     log_as(&config.log)?;
-    runtime()?.block_on(async {
-        let mut stop = Stop::listen()?;
-        let running = tokio::select! {
-            running = start(config) => running?,
-            () = stop.told() => return Ok(()),
-        };
-        tracing::info!(address = %running.address, data = %config.data_dir.display(), "the API is ready");
-        resident::keep_some_heap();
-        tokio::spawn(memory::keep_small());
-        stop.told().await;
-        tracing::info!("stopping: finishing requests and ending watches");
-        running.stop().await;
-        Ok(())
-    })
+    let mut stop = Stop::within_limit()?;
+    let runtime = runtime()?;
+    let done = runtime.block_on(serve(config, &mut stop));
+    stop.end(runtime);
+    done
+}
+
+async fn serve(config: &Config, stop: &mut Stop) -> Result<()> {
+    let running = tokio::select! {
+        running = start(config) => running?,
+        () = stop.told() => return Ok(()),
+    };
+    tracing::info!(address = %running.address, data = %config.data_dir.display(), "the API is ready");
+    resident::keep_some_heap();
+    tokio::spawn(memory::keep_small());
+    let done = tokio::select! {
+        () = stop.told() => Ok(()),
+        ended = store_ended(&running) => ended,
+    };
+    stop.begin();
+    tracing::info!("stopping: finishing requests and ending watches");
+    stop.step("requests, watches, and the store to be closed");
+    running.stop().await;
+    done
+}
+
+/// Answers when the store cannot go on. Then nothing can be written until the process is started anew.
+pub async fn store_ended(running: &server::Running) -> Result<()> {
+    let why = running.server.cache.store().died().await;
+    Err(anyhow!("{why}. What was acknowledged is durable: start selvedge again"))
 }
 
 pub async fn start(config: &Config) -> Result<server::Running> {
@@ -40,9 +64,23 @@ pub async fn start(config: &Config) -> Result<server::Running> {
         ..options(config, &store)?
     };
     let running = server::start(options).await?;
-    fleet.start(&running.server).await?;
+    match fleet.start(&running.server).await {
+        Err(error @ store::Error::Full(_)) => {
+            tracing::warn!(%error, "edges cannot connect until something can be written");
+            tokio::spawn(start_later(fleet, running.server.clone()));
+        }
+        started => started?,
+    }
     tokio::spawn(store.follow_key_file());
     Ok(running)
+}
+
+/// Lets edges in when there is room on the disk.
+async fn start_later(fleet: Arc<::center::Fleet>, server: Arc<server::Server>) {
+    while let Err(error) = fleet.start(&server).await {
+        tracing::debug!(%error, "edges cannot connect yet");
+        tokio::time::sleep(LATER).await;
+    }
 }
 
 /// What a server is started with, at the center or on an edge.
@@ -67,7 +105,11 @@ pub fn options(config: &Config, store: &store::SealedStore) -> Result<server::Op
 pub async fn open(config: &Config) -> Result<Arc<dyn Store>> {
     Ok(match config.store {
         StoreKind::Sqlite => {
-            Arc::new(store::SqliteStore::open(&config.data_dir.join("store"), store::SqliteOptions::default())?)
+            let options = store::SqliteOptions {
+                accept_lost_writes: config.accept_lost_writes,
+                ..store::SqliteOptions::default()
+            };
+            Arc::new(store::SqliteStore::open(&config.data_dir.join("store"), options)?)
         }
         StoreKind::Etcd => {
             let options = store::EtcdOptions {
@@ -106,8 +148,28 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
 pub fn log_as(filter: &str) -> Result<()> {
     let filter = tracing_subscriber::EnvFilter::try_new(filter)
         .with_context(|| format!("{filter:?} is no log filter: try info, or info,selvedge_server=debug"))?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(|| Unheard(std::io::stderr()))
+        // Otherwise a line that cannot be written is reported on the same stream, by a macro that panics.
+        .log_internal_errors(false)
+        .with_target(false)
+        .init();
     Ok(())
+}
+
+/// A log that may be lost: a reader that is gone, a full or broken disk below it, are no reason to stop working.
+struct Unheard<W>(W);
+
+impl<W: Write> Write for Unheard<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(self.0.write(bytes).unwrap_or(bytes.len()))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let _ = self.0.flush();
+        Ok(())
+    }
 }
 
 /// The admin's kubeconfig, pointed elsewhere if asked.
@@ -139,4 +201,18 @@ pub fn kubeconfig_of(role: &str, data_dir: &Path, server: Option<&str>, workspac
         None => format!("{line}\n"),
     });
     Ok(pointed.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_cannot_be_written_is_no_error() {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        Unheard(full).write_all(b"a line\n").unwrap();
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        Unheard(writer).write_all(b"a line\n").unwrap();
+    }
 }

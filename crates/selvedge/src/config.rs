@@ -61,6 +61,11 @@ pub struct Settings {
     /// Which resources are sealed in the store: `secrets`, `configmaps`, `widgets.example.com`, or `none`.
     #[arg(long, env = "SELVEDGE_ENCRYPT_RESOURCES", value_delimiter = ',')]
     pub encrypt_resources: Vec<String>,
+    /// With --store sqlite: start although writes that were acknowledged are lost, because a file is damaged. To be given once: revisions
+    /// then go on far behind the lost ones, and clients list anew.
+    #[arg(long, env = "SELVEDGE_ACCEPT_LOST_WRITES", num_args = 0..=1, default_missing_value = "true")]
+    #[serde(skip)]
+    pub accept_lost_writes: Option<bool>,
     #[command(flatten)]
     pub identity: IdentitySettings,
     /// Admission plugins to switch on besides the usual ones, by upstream's names, separated by commas.
@@ -99,6 +104,9 @@ pub struct Config {
     pub tls_names: Vec<String>,
     pub secrets_key_file: PathBuf,
     pub encrypt_resources: Vec<String>,
+    /// Only for one start, so it is in no file.
+    #[serde(skip)]
+    pub accept_lost_writes: bool,
     pub identity: IdentityConfig,
     pub enable_admission_plugins: Vec<String>,
     pub disable_admission_plugins: Vec<String>,
@@ -124,6 +132,7 @@ impl Config {
             // Empty until the data directory is known.
             secrets_key_file: PathBuf::new(),
             encrypt_resources: vec!["secrets".into()],
+            accept_lost_writes: false,
             identity: IdentityConfig::default(),
             enable_admission_plugins: Vec::new(),
             disable_admission_plugins: Vec::new(),
@@ -173,6 +182,7 @@ impl Config {
         set(&mut self.tls_names, Some(over.tls_names).filter(|all| !all.is_empty()));
         set(&mut self.secrets_key_file, over.secrets_key_file);
         set(&mut self.encrypt_resources, Some(over.encrypt_resources).filter(|all| !all.is_empty()));
+        set(&mut self.accept_lost_writes, over.accept_lost_writes);
         self.identity.lay(over.identity);
         let chosen = |all: Vec<String>| Some(all).filter(|all| !all.is_empty());
         set(&mut self.enable_admission_plugins, chosen(over.enable_admission_plugins));

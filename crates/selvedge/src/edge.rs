@@ -32,6 +32,8 @@ use crate::{
 
 /// A first start waits so long for its center; then the API is served without.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// What stops first has this long for it; then the others are stopped all the same.
+const QUIET: Duration = Duration::from_secs(3);
 
 /// Bytes of what happened that an edge remembers of each resource, and how many TLS sessions: its clients are few and near.
 const HISTORY: usize = 1 << 20;
@@ -287,46 +289,59 @@ fn serve(config: &EdgeConfig) -> Result<()> {
     resident::use_one_heap();
     // An edge is a small machine, and what takes long there is the disk.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime.context("cannot start the runtime")?.block_on(async {
-        let mut signals = Stop::listen()?;
-        let ask = config.ask();
-        let mut joining = tokio::spawn(async move { join::join(&ask).await });
-        let joined = tokio::select! {
-            joined = &mut joining => Some(joined??),
-            () = tokio::time::sleep(PATIENCE) => None,
-            () = signals.told() => return Ok(()),
-        };
-        let agent = Agent::new();
-        let runs = Runs { cluster: config.cluster(&agent), process: config.process()? };
-        let running = start(&config.server, &agent, &runs).await?;
-        tokio::spawn(memory::keep_small());
-        let (stop, stopped) = watch::channel(false);
-        let options =
-            workloads::Options { terminated_pods: config.own.terminated_pod_gc_threshold, volumes: config.volumes() };
-        let clients = inside::clients(&running.server);
-        if options.volumes.is_some() && config.controllers().contains(&workloads::Controller::LocalProvisioner) {
-            tokio::spawn(workloads::make_default_class(inside::client(&running.server, User::itself())));
-        }
-        let controllers = workloads::run(clients, config.controllers(), options, stopped.clone());
-        let controllers = tokio::spawn(controllers);
-        let mut linked = tokio::spawn(link(joined.ok_or(joining), agent, runs, running.server.clone(), stopped));
-        let told = tokio::select! {
-            () = signals.told() => Ok(()),
-            ended = &mut linked => ended.context("the link ended").and_then(|ended| ended),
-        };
-        tracing::info!("stopping: finishing requests and ending watches");
-        stop.send_replace(true);
-        if !linked.is_finished() {
-            let _ = linked.await;
-        }
-        let _ = controllers.await;
-        running.stop().await;
-        // Containers outlive their agent, but not `selvedge up`: who tries things wants nothing left behind.
-        if Stop::is_held() {
-            let _ = processes::end_all(&config.server.data_dir).await;
-        }
-        told
-    })
+    let runtime = runtime.context("cannot start the runtime")?;
+    let mut signals = Stop::within_limit()?;
+    let done = runtime.block_on(run_until(config, &mut signals));
+    signals.end(runtime);
+    done
+}
+
+async fn run_until(config: &EdgeConfig, signals: &mut Stop) -> Result<()> {
+    let ask = config.ask();
+    let mut joining = tokio::spawn(async move { join::join(&ask).await });
+    let joined = tokio::select! {
+        joined = &mut joining => Some(joined??),
+        () = tokio::time::sleep(PATIENCE) => None,
+        () = signals.told() => return Ok(()),
+    };
+    let agent = Agent::new();
+    let runs = Runs { cluster: config.cluster(&agent), process: config.process()? };
+    let running = start(&config.server, &agent, &runs).await?;
+    tokio::spawn(memory::keep_small());
+    let (stop, stopped) = watch::channel(false);
+    let options =
+        workloads::Options { terminated_pods: config.own.terminated_pod_gc_threshold, volumes: config.volumes() };
+    let clients = inside::clients(&running.server);
+    if options.volumes.is_some() && config.controllers().contains(&workloads::Controller::LocalProvisioner) {
+        tokio::spawn(workloads::make_default_class(inside::client(&running.server, User::itself())));
+    }
+    let controllers = workloads::run(clients, config.controllers(), options, stopped.clone());
+    let controllers = tokio::spawn(controllers);
+    let mut linked = tokio::spawn(link(joined.ok_or(joining), agent, runs, running.server.clone(), stopped));
+    let told = tokio::select! {
+        () = signals.told() => Ok(()),
+        ended = &mut linked => ended.context("the link ended").and_then(|ended| ended),
+        ended = center::store_ended(&running) => ended,
+    };
+    signals.begin();
+    tracing::info!("stopping: finishing requests and ending watches");
+    stop.send_replace(true);
+    signals.step("the link to the center, and the node's pods");
+    if !linked.is_finished() && tokio::time::timeout(QUIET, linked).await.is_err() {
+        tracing::warn!("the link and the node's pods did not end within {} s", QUIET.as_secs());
+    }
+    signals.step("controllers");
+    if tokio::time::timeout(QUIET, controllers).await.is_err() {
+        tracing::warn!("controllers did not end within {} s", QUIET.as_secs());
+    }
+    signals.step("requests, watches, and the store to be closed");
+    running.stop().await;
+    signals.step("containers");
+    // Containers outlive their agent, but not `selvedge up`: who tries things wants nothing left behind.
+    if Stop::is_held() {
+        let _ = processes::end_all(&config.server.data_dir).await;
+    }
+    told
 }
 
 /// The API, which waits for nobody.

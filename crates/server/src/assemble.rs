@@ -86,6 +86,7 @@ impl Server {
             inflight: Inflight::new(&front.limits),
             openapi: Documents::default(),
             metrics: Metrics::default(),
+            health: Default::default(),
             audit: front.audit,
             kubelets: front.kubelets,
             shutdown: front.shutdown,

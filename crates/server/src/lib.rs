@@ -14,6 +14,7 @@ mod discovery;
 mod dispatch;
 pub mod embedded;
 mod exports;
+mod health;
 pub mod identity;
 pub mod internal;
 mod kinds;
@@ -129,6 +130,7 @@ pub struct Server {
     pub inflight: limits::Inflight,
     pub openapi: openapi::Documents,
     pub metrics: metrics::Metrics,
+    pub health: health::Health,
     pub audit: Option<Arc<audit::Audit>>,
     pub kubelets: onward::Kubelets,
     pub shutdown: watch::Receiver<bool>,

@@ -35,6 +35,12 @@ const HANDSHAKES: usize = 16;
 const TURN: Duration = Duration::from_millis(50);
 /// Requests under way have this long to finish when the server stops.
 const DRAIN: Duration = Duration::from_secs(10);
+/// The store has this long to be closed, and so has the audit log.
+const CLOSE: Duration = Duration::from_secs(5);
+/// How often a file is tried again for which there was no room.
+const PUBLISH: Duration = Duration::from_secs(5);
+/// What a client is told when the disk is full.
+const FULL: u16 = 507;
 
 /// A server that accepts connections. Dropping it does not stop it; [`stop`](Self::stop) does.
 pub struct Running {
@@ -92,16 +98,42 @@ async fn begin(options: Options) -> Result<Running, Error> {
     let requests = move |workspace: &str| spaces.limits(workspace).requests;
     server.inflight.set_limit_of(Box::new(move |workspace| requests(workspace).and_then(|n| n.try_into().ok())));
     let fresh = server.cache.revision() == 0;
-    controllers::prepare(&server, crate::request::ROOT).await.map_err(Error::Prepare)?;
+    match controllers::prepare(&server, crate::request::ROOT).await {
+        // What is there can be read, and something has to be deleted before more can be written.
+        Err(status) if status.code == FULL && !fresh => {
+            tracing::warn!(%status, "what every server has could not be brought up to date");
+        }
+        prepared => prepared.map_err(Error::Prepare)?,
+    }
     if fresh {
         server.cache.begin_here();
     }
     server.exports.prepare(&server.cache);
-    server.identity.publish(address)?;
+    match server.identity.publish(address) {
+        Err(error) if error.is_full() => {
+            tracing::warn!(%error, "the kubeconfig is not up to date; trying again");
+            tokio::spawn(publish_later(server.clone()));
+        }
+        published => published?,
+    }
     let ended = tokio::spawn(accept(server.clone(), listener, tls));
     controllers.start(&server);
     server.exports.start(&server);
     Ok(Running { server, address, stop, ended })
+}
+
+/// Writes the kubeconfig when there is room for it.
+async fn publish_later(server: Arc<Server>) {
+    let mut shutdown = server.shutdown.clone();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(PUBLISH) => {}
+            () = stopped(&mut shutdown) => return,
+        }
+        if server.identity.publish(server.address).is_ok() {
+            return;
+        }
+    }
 }
 
 impl Running {
@@ -111,9 +143,13 @@ impl Running {
         if let Err(error) = self.ended.await {
             tracing::error!(%error, "the accept loop did not end well");
         }
-        self.server.cache.store().close().await;
-        if let Some(audit) = &self.server.audit {
-            audit.close().await;
+        if tokio::time::timeout(CLOSE, self.server.cache.store().close()).await.is_err() {
+            tracing::warn!("the store was not closed within {} s; what was acknowledged is durable", CLOSE.as_secs());
+        }
+        if let Some(audit) = &self.server.audit
+            && tokio::time::timeout(CLOSE, audit.close()).await.is_err()
+        {
+            tracing::warn!("the audit log was not written within {} s", CLOSE.as_secs());
         }
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::{
     Server,
     body::Body,
-    discovery,
+    discovery, health,
     kinds::Kind,
     negotiate, render,
     request::{Query, ROOT},
@@ -49,7 +49,6 @@ pub async fn answer(
     headers: &HeaderMap,
 ) -> Result<Response<Body>> {
     match path {
-        "/healthz" | "/livez" | "/readyz" => Ok(health(server, path, query)),
         "/version" => Ok(json_reply(200, &version())),
         // They are about all workspaces.
         "/metrics" if here.cluster != ROOT => Ok(not_found()),
@@ -70,13 +69,7 @@ pub async fn answer(
             if let Some(document) = other.strip_prefix("/openapi/v3/") {
                 return Ok(server.openapi.v3(server, here, document));
             }
-            if let Some(check) =
-                other.strip_prefix("/livez/").or(other.strip_prefix("/readyz/")).or(other.strip_prefix("/healthz/"))
-                && matches!(check, "ping" | "etcd" | "store")
-            {
-                return Ok(health(server, other, query));
-            }
-            Ok(not_found())
+            Ok(health::answer(server, other, query).await.unwrap_or_else(not_found))
         }
     }
 }
@@ -84,20 +77,6 @@ pub async fn answer(
 /// What upstream's router says of a path that leads nowhere.
 pub fn not_found() -> Response<Body> {
     respond::build(404, "text/plain; charset=utf-8", Bytes::from_static(b"404 page not found\n").into())
-}
-
-fn health(server: &Server, path: &str, query: &Query) -> Response<Body> {
-    let stopping = *server.shutdown.borrow();
-    let ok = !(stopping && path.starts_with("/readyz"));
-    let name = path.trim_start_matches('/');
-    let body = match (ok, query.has("verbose")) {
-        (true, false) => "ok".to_owned(),
-        (true, true) => format!("[+]ping ok\n[+]store ok\n[+]shutdown ok\n{name} check passed\n"),
-        (false, _) => {
-            format!("[+]ping ok\n[+]store ok\n[-]shutdown failed: the server is shutting down\n{name} check failed\n")
-        }
-    };
-    respond::build(if ok { 200 } else { 500 }, "text/plain; charset=utf-8", Bytes::from(body).into())
 }
 
 pub fn version() -> Value {

@@ -125,6 +125,11 @@ pub trait Store: Send + Sync + 'static {
     /// what is not there) takes no new revision: it answers `Committed` with the newest one.
     async fn commit(&self, commit: Commit) -> Result<Outcome, Error>;
 
+    /// As [`Store::commit`], for a commit that deletes something or leads to that: on a full disk it may use room that is kept for it.
+    async fn commit_freeing(&self, commit: Commit) -> Result<Outcome, Error> {
+        self.commit(commit).await
+    }
+
     /// As [`Store::commit`], wholly or not at all, but every op takes a revision of its own, in the order of the ops: who watches
     /// and comes again from any of them misses none. `Committed` names the last. A store that cannot do this takes one for all.
     async fn commit_apart(&self, commit: Commit) -> Result<Outcome, Error> {
@@ -154,6 +159,16 @@ pub trait Store: Send + Sync + 'static {
 
     /// The oldest revision that `range` can still show.
     async fn oldest(&self) -> Result<Revision, Error>;
+
+    /// Whether the store can do its work, found out without changing anything. The caller limits how long it takes.
+    async fn check(&self) -> Result<(), Error> {
+        self.revision().await.map(|_| ())
+    }
+
+    /// Answers when the store has ended for a reason of its own and can only be opened anew, and says why: never, mostly.
+    async fn died(&self) -> String {
+        std::future::pending().await
+    }
 
     /// Makes watches of everything reach the newest revision soon, if need be by an empty batch: where others may raise
     /// the revision too, the newest one need not be a change of ours.

@@ -1,5 +1,5 @@
 //! `kill -9` at random moments: what was acknowledged is there, nothing twice, revisions never go back, and a watch goes
-//! on without a gap. `SELVEDGE_CRASH_ROUNDS` sets how often (40 by default).
+//! on without a gap. `SELVEDGE_CRASH_ROUNDS` sets how often (40 by default). And what is damaged then is noticed.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may fail, and its child prints")]
 
 use std::{
@@ -65,6 +65,103 @@ fn nothing_acknowledged_is_lost() {
         base = runtime.block_on(check(dir.path(), base, &acked, &known, round));
     }
     assert!(known.len() > rounds, "too few commits to mean anything: {}", known.len());
+}
+
+/// Places that are damaged: `SELVEDGE_DAMAGES` sets how many.
+const DAMAGES: usize = 500;
+
+/// After a kill, one of the files is damaged somewhere: then everything that was acknowledged is there, or the store is not opened
+/// and says why. It never goes on with an older state without a word.
+#[test]
+fn damage_after_a_crash_loses_nothing_without_a_word() {
+    let damages = std::env::var("SELVEDGE_DAMAGES").map_or(DAMAGES, |damages| damages.parse().unwrap());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (mut known, mut base) = (BTreeMap::new(), 0);
+    let mut dice = Dice(0x5e1e_d6e5);
+    let mut refused: BTreeMap<(&str, &str), (usize, usize)> = BTreeMap::new();
+    const ROUNDS: usize = 10;
+    for round in 0..ROUNDS {
+        let acked = run_and_kill(dir.path(), base);
+        known.extend(acked.iter().map(|(revision, key)| (key.clone(), *revision)));
+        for _ in 0..damages / ROUNDS {
+            let copy = tempfile::tempdir().unwrap();
+            for file in ["store.db", "store.db-wal", "store.journal"] {
+                if dir.path().join(file).exists() {
+                    std::fs::copy(dir.path().join(file), copy.path().join(file)).unwrap();
+                }
+            }
+            let file = dice.one(&["store.journal", "store.journal", "store.db-wal", "store.db"]);
+            let how = dice.one(&["flip", "zero", "garbage", "cut", "delete", "empty"]);
+            let Some(at) = damage(&copy.path().join(file), how, &mut dice) else { continue };
+            let counts = refused.entry((file, how)).or_default();
+            counts.0 += 1;
+            match SqliteStore::open(copy.path(), SqliteOptions::default()) {
+                Err(error) => {
+                    let said = error.to_string();
+                    assert!(said.contains("Restore") || said.contains("missing"), "{file} {how} at {at}: {said}");
+                    counts.1 += 1;
+                }
+                Ok(store) => {
+                    let last = acked.keys().next_back().copied().unwrap_or(base);
+                    let what = format!("round {round}: {file} {how} at {at}");
+                    let newest = runtime.block_on(store.revision()).unwrap();
+                    assert!(newest >= last, "{what}: revision {newest} after {last} was acknowledged");
+                    let Ok(page) = runtime.block_on(store.range(Range::all(), 0, None)) else { continue };
+                    let modified: BTreeMap<_, _> = page.entries.iter().map(|e| (e.key.as_str(), e.modified)).collect();
+                    for (key, revision) in &known {
+                        assert_eq!(modified.get(key.as_str()), Some(revision), "{what}: {key}");
+                    }
+                }
+            }
+        }
+        base = runtime.block_on(check(dir.path(), base, &acked, &known, round));
+    }
+    println!("damaged, refused: {refused:?}");
+    let of_journal = refused.iter().filter(|((file, _), _)| *file == "store.journal");
+    assert!(of_journal.map(|(_, (_, refused))| refused).sum::<usize>() > damages / 10, "{refused:?}");
+}
+
+/// Says where, if there is anything to damage.
+fn damage(path: &Path, how: &str, dice: &mut Dice) -> Option<usize> {
+    let mut bytes = std::fs::read(path).ok().filter(|bytes| !bytes.is_empty())?;
+    // Often where something is written: files are mostly larger than what counts in them.
+    let length = if dice.roll(2) == 0 { bytes.len() } else { bytes.len().min(64 << 10) };
+    let at = dice.roll(length);
+    let end = bytes.len().min(at + 1 + dice.roll(4096));
+    match how {
+        "flip" => bytes[at] ^= 1 << dice.roll(8),
+        "zero" => {
+            let page = at & !4095;
+            let end = bytes.len().min(page + 4096);
+            bytes[page..end].fill(0);
+        }
+        "garbage" => bytes[at..end].iter_mut().for_each(|byte| *byte = dice.roll(256) as u8),
+        "cut" => bytes.truncate(at),
+        "empty" => bytes.clear(),
+        _ => {
+            std::fs::remove_file(path).unwrap();
+            return Some(0);
+        }
+    }
+    std::fs::write(path, bytes).unwrap();
+    Some(at)
+}
+
+/// The same numbers in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % sides as u64) as usize
+    }
+
+    fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
+        of[self.roll(of.len())]
+    }
 }
 
 /// The commits that the child had been told were done when it was killed.

@@ -55,6 +55,11 @@ impl Error {
         }
     }
 
+    /// There is no room on the disk.
+    pub(super) fn is_full(&self) -> bool {
+        matches!(self, Self::File { error, .. } if error.kind() == std::io::ErrorKind::StorageFull)
+    }
+
     /// With a pinned authority, a handshake fails because of the clock, or the name.
     pub(super) fn of_handshake(error: transport::Error, here: i64, center: i64) -> Self {
         use rustls::{CertificateError as Why, Error::InvalidCertificate};

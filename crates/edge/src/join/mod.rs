@@ -60,7 +60,11 @@ pub async fn join(ask: &Ask) -> Result<Arc<Member>, Error> {
             }
             if let Some(center) = ask.center.as_ref().filter(|center| **center != saved.center) {
                 saved.center.clone_from(center);
-                saved.write(&ask.data_dir)?;
+                match saved.write(&ask.data_dir) {
+                    // It is told again at every start.
+                    Err(error) if error.is_full() => tracing::warn!(%error, "the center's new address is not kept"),
+                    written => written?,
+                }
             }
             return Member::new(saved, &ask.data_dir, ask.proxy.clone()).map(Arc::new);
         }

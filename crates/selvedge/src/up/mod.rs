@@ -52,11 +52,18 @@ struct Plan {
 pub fn run(up: Up) -> Result<()> {
     let plan = Plan::make(up)?;
     let mut programs = Vec::new();
+    // The programs have limits of their own.
+    let mut stop = Stop::listen(None)?;
     let done = center::runtime()?.block_on(async {
-        let url = plan.start_all(&mut programs).await?;
-        say(&words::ready(&plan.data, &url, &plan.names())?)?;
-        Stop::listen()?.told().await;
-        say("\n  Stopping: edges first, then the center.\n")
+        let url = tokio::select! {
+            url = plan.start_all(&mut programs) => url?,
+            () = stop.told() => return Ok(()),
+        };
+        // Nobody need listen: what runs goes on when the terminal, or the disk below the output, is gone.
+        let _ = say(&words::ready(&plan.data, &url, &plan.names())?);
+        stop.told().await;
+        let _ = say("\n  Stopping: edges first, then the center.\n");
+        Ok(())
     });
     // Whatever happened: what was started is ended, the center last.
     let (center, edges) = programs.split_at(1.min(programs.len()));
@@ -105,7 +112,11 @@ impl Plan {
         let file = self.data.join("center.yaml");
         std::fs::write(&file, yaml_serde::to_string(&self.config)?)
             .with_context(|| format!("cannot write {}", file.display()))?;
-        let config = vec!["--config".into(), file.display().to_string()];
+        let mut config = vec!["--config".into(), file.display().to_string()];
+        if self.config.accept_lost_writes {
+            // It is in no file.
+            config.push("--accept-lost-writes".into());
+        }
         let center = self.program("center", self.config.listen, move |_| Ok(config.clone()))?;
         programs.push(center.clone());
         let url = center.ready(PATIENCE).await?;

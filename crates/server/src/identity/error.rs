@@ -21,3 +21,10 @@ pub enum Error {
     #[error("cannot make a key: {0}")]
     Key(String),
 }
+
+impl Error {
+    /// There is no room on the disk.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::File { source, .. } if source.kind() == io::ErrorKind::StorageFull)
+    }
+}

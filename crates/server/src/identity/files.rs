@@ -3,8 +3,9 @@
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::Path,
+    time::SystemTime,
 };
 
 use super::Error;
@@ -34,9 +35,23 @@ pub(super) fn write_disposable(path: &Path, content: &[u8]) -> Result<(), Error>
     put(path, content, false)
 }
 
+/// Gives a file the present time if it has this content and is its owner's alone. `false`: it is to be written.
+pub(super) fn touch(path: &Path, content: &[u8]) -> bool {
+    let is_right = || -> io::Result<bool> {
+        let file = OpenOptions::new().write(true).open(path)?;
+        let is_private = file.metadata()?.permissions().mode() & 0o777 == 0o600;
+        if !is_private || fs::read(path)? != content {
+            return Ok(false);
+        }
+        file.set_modified(SystemTime::now())?;
+        Ok(true)
+    };
+    is_right().unwrap_or(false)
+}
+
 fn put(path: &Path, content: &[u8], durable: bool) -> Result<(), Error> {
+    let beside = path.with_extension("new");
     let replace = || {
-        let beside = path.with_extension("new");
         // Left over from a crash, it may have other permissions.
         let _ = fs::remove_file(&beside);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
@@ -50,13 +65,14 @@ fn put(path: &Path, content: &[u8], durable: bool) -> Result<(), Error> {
             _ => Ok(()),
         }
     };
-    replace().map_err(|source| Error::File { what: "write", path: path.to_owned(), source })
+    replace()
+        // Half a file would only take room on a full disk.
+        .inspect_err(|_| _ = fs::remove_file(&beside))
+        .map_err(|source| Error::File { what: "write", path: path.to_owned(), source })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]
@@ -73,6 +89,11 @@ mod tests {
         assert_eq!(read(&path).unwrap().as_deref(), Some("two"));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(&inner).unwrap().count(), 1);
+        let before = fs::metadata(&path).unwrap().modified().unwrap();
+        assert!(touch(&path, b"two") && !touch(&path, b"three") && !touch(&inner.join("none"), b""));
+        assert!(fs::metadata(&path).unwrap().modified().unwrap() >= before);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(!touch(&path, b"two"), "others can read it");
         let error = write(&dir.path().join("none/x"), b"").unwrap_err().to_string();
         assert!(error.starts_with("cannot write "), "{error}");
     }

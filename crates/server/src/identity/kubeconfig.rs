@@ -48,9 +48,11 @@ pub fn cluster_info(server: &str, ca_pem: &str) -> String {
     )
 }
 
-/// Writes the file as a whole, readable by its owner only. Every start writes it again.
+/// Writes the file as a whole, readable by its owner only. One that is right already is kept, and only gets the time of this start:
+/// that works on a full disk, too.
 pub fn write(path: &Path, server: &str, ca_pem: &str, client: &Pair) -> Result<(), Error> {
-    files::write_disposable(path, render(server, ca_pem, client).as_bytes())
+    let text = render(server, ca_pem, client);
+    if files::touch(path, text.as_bytes()) { Ok(()) } else { files::write_disposable(path, text.as_bytes()) }
 }
 
 #[cfg(test)]

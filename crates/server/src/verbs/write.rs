@@ -414,7 +414,9 @@ pub async fn put(
     commit.ops.extend_from_slice(&call.also);
     let mut room = call.server.workspaces.admit(call, key, value, expected, &commit)?;
     commit.compares.extend(room.compare.take());
-    Ok(match commit_and_see(call, commit).await? {
+    // What is marked for deletion is on its way out.
+    let frees = value["metadata"]["deletionTimestamp"].is_string();
+    Ok(match commit_and_see(call, commit, frees).await? {
         Some(revision) => {
             // Usually nobody has changed it since, and it is what everybody reads.
             let seen = call.server.cache.get(&call.kind.collection, key).filter(|object| object.revision == revision);
@@ -435,12 +437,15 @@ pub async fn remove(call: &Call, key: &str, expected: Revision, beside: Beside) 
     commit.compares.extend(beside.compares);
     commit.ops.extend(beside.ops);
     commit.ops.extend_from_slice(&call.also);
-    commit_and_see(call, commit).await
+    commit_and_see(call, commit, true).await
 }
 
-async fn commit_and_see(call: &Call, commit: Commit) -> Result<Option<Revision>> {
+/// `frees` says that it deletes something, or leads to that: it may then use room that a full disk has for nothing else.
+async fn commit_and_see(call: &Call, commit: Commit, frees: bool) -> Result<Option<Revision>> {
     let cache = &call.server.cache;
-    match cache.store().commit(commit).await.map_err(|error| crate::unavailable(&error))? {
+    let store = cache.store();
+    let done = if frees { store.commit_freeing(commit).await } else { store.commit(commit).await };
+    match done.map_err(|error| crate::unavailable(&error))? {
         Outcome::Committed(revision) => {
             cache.wait_for(revision).await;
             Ok(Some(revision))

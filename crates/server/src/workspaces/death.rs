@@ -136,7 +136,7 @@ impl Sweep<'_> {
             commit.ops.push(Op::Delete { key });
         }
         let cache = &self.inside.server().cache;
-        match cache.store().commit(commit).await.map_err(|error| crate::unavailable(&error))? {
+        match cache.store().commit_freeing(commit).await.map_err(|error| crate::unavailable(&error))? {
             Outcome::Committed(revision) => {
                 cache.wait_for(revision).await;
                 self.removed += batch.len();

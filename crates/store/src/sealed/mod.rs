@@ -119,6 +119,19 @@ impl Store for SealedStore {
         self.inner.commit(commit).await
     }
 
+    async fn commit_freeing(&self, mut commit: Commit) -> Result<Outcome, Error> {
+        let _writing = self.close_all(&mut commit).await?;
+        self.inner.commit_freeing(commit).await
+    }
+
+    async fn check(&self) -> Result<(), Error> {
+        self.inner.check().await
+    }
+
+    async fn died(&self) -> String {
+        self.inner.died().await
+    }
+
     async fn commit_apart(&self, mut commit: Commit) -> Result<Outcome, Error> {
         let _writing = self.close_all(&mut commit).await?;
         self.inner.commit_apart(commit).await

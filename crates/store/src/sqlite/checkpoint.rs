@@ -24,12 +24,15 @@ use crate::Error;
 
 /// Pages in the WAL (of 4 KiB) from which on it is worth moving them.
 const WORTH: i32 = 2048;
+/// The same when the disk may be full soon.
+const WORTH_TIGHT: i32 = 128;
 
 pub(super) struct Checkpoints {
     /// How long the WAL is; SQLite tells after every commit.
     pages: Arc<AtomicI32>,
     /// The thread has copied its part; the rest is the writer's.
     copied: Arc<AtomicBool>,
+    worth: i32,
     start: SyncSender<()>,
     thread: JoinHandle<()>,
 }
@@ -55,12 +58,17 @@ impl Checkpoints {
                 }
             })
             .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
-        Ok(Self { pages, copied, start, thread })
+        Ok(Self { pages, copied, worth: WORTH, start, thread })
+    }
+
+    /// Keeps the WAL short, or no longer.
+    pub(super) fn hurry(&mut self, is_tight: bool) {
+        self.worth = if is_tight { WORTH_TIGHT } else { WORTH };
     }
 
     /// There is something to [`tend`](Self::tend) to.
     pub(super) fn is_due(&self) -> bool {
-        self.copied.load(Ordering::Relaxed) || self.pages.load(Ordering::Relaxed) >= WORTH
+        self.copied.load(Ordering::Relaxed) || self.pages.load(Ordering::Relaxed) >= self.worth
     }
 
     /// The rest is the writer's, which must have no transaction open.
@@ -73,9 +81,17 @@ impl Checkpoints {
         if writer.is_autocommit() && self.copied.swap(false, Ordering::AcqRel) {
             copy(writer, "PASSIVE");
             self.pages.store(0, Ordering::Relaxed);
-        } else if self.pages.load(Ordering::Relaxed) >= WORTH {
+        } else if self.pages.load(Ordering::Relaxed) >= self.worth {
             // One is already under way if this does not fit.
             let _ = self.start.try_send(());
+        }
+    }
+
+    /// Moves as much as can be moved now, to make room in the WAL.
+    pub(super) fn relieve(&self, writer: &Connection) {
+        if writer.is_autocommit() {
+            copy(writer, "PASSIVE");
+            self.pages.store(0, Ordering::Relaxed);
         }
     }
 

@@ -5,8 +5,9 @@
 
 use std::{
     collections::VecDeque,
+    panic::AssertUnwindSafe,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
+        Arc, Mutex, MutexGuard, TryLockError,
         atomic::{AtomicUsize, Ordering},
         mpsc::{Receiver, RecvTimeoutError},
     },
@@ -16,7 +17,10 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::writer::{SAMPLE, Task, Writer};
+use super::{
+    Shared,
+    writer::{SAMPLE, Task, Writer},
+};
 use crate::{Error, Outcome, Revision};
 
 pub(super) enum Job {
@@ -24,6 +28,9 @@ pub(super) enum Job {
     Commit(Task, Reply<Outcome>),
     Compact(Revision, Reply<()>),
     Scrub(Reply<()>),
+    Check(Reply<()>),
+    #[cfg(test)]
+    Panic,
     Stop,
 }
 
@@ -47,6 +54,15 @@ pub(super) struct Desk {
     sent: AtomicUsize,
 }
 
+/// A write was broken off by a panic.
+struct Broken;
+
+/// How the thread ended.
+enum Ended {
+    InOrder,
+    Broken,
+}
+
 /// The thread.
 struct Clerk {
     desk: Arc<Desk>,
@@ -55,13 +71,23 @@ struct Clerk {
     waiting: VecDeque<Job>,
 }
 
-pub(super) fn start(writer: Writer, jobs: Receiver<Job>) -> Result<(Arc<Desk>, JoinHandle<()>), Error> {
+pub(super) fn start(
+    writer: Writer,
+    jobs: Receiver<Job>,
+    shared: Arc<Shared>,
+) -> Result<(Arc<Desk>, JoinHandle<()>), Error> {
     let desk =
         Arc::new(Desk { writer: Mutex::new(Some(writer)), crowd: AtomicUsize::new(1), sent: AtomicUsize::new(0) });
     let clerk = Clerk { desk: Arc::clone(&desk), jobs, waiting: VecDeque::new() };
     let thread = std::thread::Builder::new()
         .name("store-writer".into())
-        .spawn(move || clerk.run())
+        .spawn(move || {
+            // Who looks at the store through a panic sees that it is closed.
+            let run = std::panic::catch_unwind(AssertUnwindSafe(|| clerk.run()));
+            if !matches!(run, Ok(Ended::InOrder)) {
+                shared.die();
+            }
+        })
         .map_err(|error| Error::Unavailable(format!("cannot start the store's writer: {error}")))?;
     Ok((desk, thread))
 }
@@ -76,7 +102,8 @@ impl Desk {
         }
         let mut held = match self.writer.try_lock() {
             Ok(held) => held,
-            Err(TryLockError::Poisoned(held)) => held.into_inner(),
+            // A panic broke off a write. The thread sees that, too, and ends the store.
+            Err(TryLockError::Poisoned(_)) => return Ok(Err(Error::Closed)),
             Err(TryLockError::WouldBlock) => return Err(task),
         };
         match held.as_mut().filter(|writer| writer.takes_at_most(QUICK, &task)) {
@@ -90,21 +117,35 @@ impl Desk {
         self.sent.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// The writer; an error if a panic has broken off a write, after which its state is not known.
+    fn lock(&self) -> Result<MutexGuard<'_, Option<Writer>>, Broken> {
+        self.writer.lock().map_err(|_| Broken)
+    }
+
+    #[cfg(test)]
     pub(super) fn writer(&self) -> MutexGuard<'_, Option<Writer>> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.writer.lock().unwrap()
     }
 }
 
 // === impl Clerk ===
 
 impl Clerk {
-    fn run(mut self) {
+    fn run(self) -> Ended {
+        match self.serve() {
+            Ok(()) => Ended::InOrder,
+            Err(Broken) => Ended::Broken,
+        }
+    }
+
+    fn serve(mut self) -> Result<(), Broken> {
         let mut stop = false;
         while !stop {
             let mut commits = Vec::new();
             let mut compacts = Vec::new();
             let mut scrubs = Vec::new();
-            let wait = self.desk.writer().as_ref().map_or(SAMPLE, Writer::wait);
+            let mut checks = Vec::new();
+            let wait = self.desk.lock()?.as_ref().map_or(SAMPLE, Writer::wait);
             let mut next = match self.waiting.pop_front() {
                 Some(job) => Ok(job),
                 None => self.receive(wait),
@@ -116,6 +157,9 @@ impl Clerk {
                     Ok(Job::Commit(commit, reply)) => commits.push((commit, reply)),
                     Ok(Job::Compact(revision, reply)) => compacts.push((revision, reply)),
                     Ok(Job::Scrub(reply)) => scrubs.push(reply),
+                    Ok(Job::Check(reply)) => checks.push(reply),
+                    #[cfg(test)]
+                    Ok(Job::Panic) => panic!("as asked"),
                     // Also when every sender is gone.
                     Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => stop = true,
                     Err(RecvTimeoutError::Timeout) => break,
@@ -126,7 +170,7 @@ impl Clerk {
                 next = self.gather(commits.len(), until);
             }
             let desk = Arc::clone(&self.desk);
-            let mut held = desk.writer();
+            let mut held = desk.lock()?;
             let Some(writer) = held.as_mut() else { break };
             self.commit(writer, commits);
             for (revision, reply) in compacts {
@@ -139,14 +183,21 @@ impl Clerk {
                     let _ = reply.send(scrubbed.clone());
                 }
             }
+            if !checks.is_empty() {
+                let checked = writer.check();
+                for reply in checks {
+                    let _ = reply.send(checked.clone());
+                }
+            }
             if idle {
                 writer.idle();
             }
             writer.tend();
         }
-        if let Some(writer) = self.desk.writer().take() {
+        if let Some(writer) = self.desk.lock()?.take() {
             writer.finish();
         }
+        Ok(())
     }
 
     fn receive(&self, wait: Duration) -> Result<Job, RecvTimeoutError> {

@@ -22,10 +22,13 @@ mod fault;
 mod journal;
 mod reader;
 mod recent;
+mod reserve;
 mod schema;
 mod watcher;
 mod writer;
 
+#[cfg(test)]
+mod damage_tests;
 #[cfg(test)]
 mod tests;
 
@@ -62,11 +65,19 @@ pub struct SqliteOptions {
     pub readers: usize,
     /// The file may not grow beyond this; then writes answer `Full`. `None`: as far as the disk goes.
     pub max_bytes: Option<u64>,
+    /// Opens a store although writes that were acknowledged are lost. Revisions then go on far behind the lost ones.
+    pub accept_lost_writes: bool,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { keep_revisions: 10_000, keep_for: Duration::from_secs(300), readers: 4, max_bytes: None }
+        Self {
+            keep_revisions: 10_000,
+            keep_for: Duration::from_secs(300),
+            readers: 4,
+            max_bytes: None,
+            accept_lost_writes: false,
+        }
     }
 }
 
@@ -77,6 +88,8 @@ pub struct SqliteStore {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+const DIED: &str = "the thread that writes the store was ended by a panic";
+
 /// What the writer thread, the readers and the watchers have in common.
 struct Shared {
     readers: Readers,
@@ -85,6 +98,8 @@ struct Shared {
     newest: watch::Sender<Revision>,
     oldest: AtomicU64,
     closed: AtomicBool,
+    /// The writer was ended by a panic.
+    died: watch::Sender<bool>,
 }
 
 // === impl SqliteStore ===
@@ -101,10 +116,11 @@ impl SqliteStore {
             newest: watch::Sender::new(opened.newest),
             oldest: AtomicU64::new(opened.oldest),
             closed: AtomicBool::new(false),
+            died: watch::Sender::new(false),
         });
         let (jobs, queue) = mpsc::channel();
         let writer = Writer::new(opened, options, Arc::clone(&shared))?;
-        let (desk, thread) = clerk::start(writer, queue)?;
+        let (desk, thread) = clerk::start(writer, queue, Arc::clone(&shared))?;
         Ok(Self { shared, desk, jobs, thread: Mutex::new(Some(thread)) })
     }
 
@@ -147,12 +163,20 @@ impl Store for SqliteStore {
         if commit.ops.len() > schema::MAX_OPS {
             return Err(Error::Unusable(format!("a commit changes at most {} keys", schema::MAX_OPS)));
         }
-        self.write(Task { commit, apart: false }).await
+        self.write(Task { commit, apart: false, frees: false }).await
+    }
+
+    async fn commit_freeing(&self, mut commit: Commit) -> Result<Outcome, Error> {
+        commit.ops = commit.sorted_ops();
+        if commit.ops.len() > schema::MAX_OPS {
+            return Err(Error::Unusable(format!("a commit changes at most {} keys", schema::MAX_OPS)));
+        }
+        self.write(Task { commit, apart: false, frees: true }).await
     }
 
     async fn commit_apart(&self, mut commit: Commit) -> Result<Outcome, Error> {
         commit.ops = commit.distinct_ops();
-        self.write(Task { commit, apart: true }).await
+        self.write(Task { commit, apart: true, frees: false }).await
     }
 
     async fn range(&self, range: Range, limit: usize, at: Option<Revision>) -> Result<Page, Error> {
@@ -199,6 +223,20 @@ impl Store for SqliteStore {
         self.ask(Job::Scrub).await
     }
 
+    async fn check(&self) -> Result<(), Error> {
+        if *self.shared.died.borrow() {
+            return Err(Error::Unusable(DIED.into()));
+        }
+        self.ask(Job::Check).await
+    }
+
+    async fn died(&self) -> String {
+        let mut died = self.shared.died.subscribe();
+        // The sender lives as long as the store: this ends only when it says so.
+        let _ = died.wait_for(|died| *died).await;
+        DIED.into()
+    }
+
     async fn close(&self) {
         if let Some(thread) = self.stop() {
             // Joining waits for the running commits and the last checkpoint. The thread has nothing to report.
@@ -237,6 +275,14 @@ impl Shared {
         let mut newest = self.newest.subscribe();
         newest.wait_for(|&newest| newest >= revision || self.check_open().is_err()).await.map_err(|_| Error::Closed)?;
         Ok(())
+    }
+
+    /// The writer's state is not known after a panic, so nothing more is written. What was acknowledged is durable; the process is to
+    /// be ended and started anew.
+    fn die(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.died.send_replace(true);
+        self.wake();
     }
 
     /// Wakes every watcher; they look for themselves at what has changed.

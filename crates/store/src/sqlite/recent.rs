@@ -35,6 +35,12 @@ impl Recent {
         self.evict(MAX_BATCHES, MAX_BYTES);
     }
 
+    /// Revisions go on behind this one, which the file has. What was here before is the past.
+    pub(super) fn skip_to(&mut self, revision: Revision) {
+        self.batches.clear();
+        (self.floor, self.settled, self.bytes) = (revision, revision, 0);
+    }
+
     /// What only the journal has.
     pub(super) fn unsettled(&self) -> Vec<Arc<Batch>> {
         self.after(self.settled, usize::MAX).unwrap_or_default()

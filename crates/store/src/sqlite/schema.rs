@@ -8,19 +8,20 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, config::DbConfig};
 
 use super::{
     SqliteOptions,
     fault::{self, During, RESTORE},
-    journal::{self, Journal},
+    journal::{self, Found, Journal},
+    reserve::Reserve,
 };
 use crate::{Batch, Error, Revision};
 
 const FILE: &str = "store.db";
 const LOCK: &str = "store.lock";
-/// 2: there may be a journal.
-const VERSION: i64 = 2;
+/// 2: there may be a journal. 3: `meta` names the journal that is in use.
+const VERSION: i64 = 3;
 /// "SELV": tells our files from other SQLite files.
 const APPLICATION: i64 = 0x5345_4c56;
 const PAGE: u64 = 4096;
@@ -35,12 +36,13 @@ const CHECK_BYTES: u64 = 16 << 20;
 
 /// The value comes last, so that the other columns can be read without walking through a large one.
 /// A row without a value is a deletion; `previous` is the row that this one replaces, 0 if none.
-/// `meta` holds `oldest` (revision), `newest` (revision, as of the last compaction) and `trimmed` (row).
+/// `meta` holds `oldest` (revision), `newest` (revision, as of the last compaction), `trimmed` (row) and `journal` (the id of the
+/// journal that may have what the file has not; 0 if there is none).
 const TABLES: &str = "
     CREATE TABLE log (row INTEGER PRIMARY KEY, previous INTEGER NOT NULL, created INTEGER NOT NULL, key TEXT NOT NULL, value BLOB);
     CREATE TABLE live (key TEXT PRIMARY KEY, row INTEGER NOT NULL, created INTEGER NOT NULL) WITHOUT ROWID;
     CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-    INSERT INTO meta VALUES ('oldest', 0), ('newest', 0), ('trimmed', 0);
+    INSERT INTO meta VALUES ('oldest', 0), ('newest', 0), ('trimmed', 0), ('journal', 0);
 ";
 
 /// An opened store, before its threads run.
@@ -51,7 +53,12 @@ pub(super) struct Opened {
     /// Held as long as the store is open. The kernel lets go of it when the process ends, however it ends.
     pub(super) lock: File,
     pub(super) journal: Option<Journal>,
+    /// The id of the journal that the file names, 0 if none.
+    pub(super) noted: u64,
     pub(super) may_journal: bool,
+    pub(super) reserve: Reserve,
+    /// Acknowledged writes are lost, and that was accepted: revisions have to go on behind them.
+    pub(super) has_lost: bool,
     /// What the journal has and the file has not.
     pub(super) unsettled: Vec<Batch>,
     pub(super) newest: Revision,
@@ -92,23 +99,16 @@ pub(super) fn open(dir: &Path, options: &SqliteOptions) -> Result<Opened, Error>
         .create(dir)
         .map_err(|error| Error::Unusable(format!("cannot make the data directory {}: {error}", dir.display())))?;
     let lock = lock(dir)?;
-    let path = dir.join(FILE);
-    if path.try_exists().map_err(|error| cannot_use(dir, &error))? {
-        check_header(&path)?;
-    } else {
-        create(dir, &path)?;
-    }
-    let db = connect(&path).map_err(|error| damaged(&path, &error))?;
-    check_owner(&db, &path)?;
-    recover(&db, &path)?;
-    if let Some(bytes) = options.max_bytes {
-        let pages = i64::try_from(bytes / PAGE).unwrap_or(i64::MAX);
-        db.pragma_update(None, "max_page_count", pages).map_err(|error| damaged(&path, &error))?;
-    }
-    let (oldest, settled) = bounds(&db).map_err(|error| damaged(&path, &error))?;
-    let trimmed = meta(&db, "trimmed").map_err(|error| damaged(&path, &error))?;
-    let (journal, unsettled) = open_journal(dir, settled)?;
-    let may_journal = upgrade(&db);
+    let mut reserve = Reserve::open(dir);
+    // SQLite needs a little room to open a file. On a full disk that is what the reserve is for.
+    let files = loop {
+        match open_files(dir, options) {
+            Err(Error::Full(_)) if reserve.give_up() => {}
+            opened => break opened?,
+        }
+    };
+    reserve.restore();
+    let Files { db, path, journal, noted, may_journal, unsettled, settled, oldest, trimmed, has_lost } = files;
     let newest = unsettled.last().map_or(settled, |batch| batch.revision);
     Ok(Opened {
         db,
@@ -116,7 +116,10 @@ pub(super) fn open(dir: &Path, options: &SqliteOptions) -> Result<Opened, Error>
         path,
         lock,
         journal,
+        noted,
         may_journal,
+        reserve,
+        has_lost,
         unsettled,
         newest,
         settled,
@@ -125,20 +128,107 @@ pub(super) fn open(dir: &Path, options: &SqliteOptions) -> Result<Opened, Error>
     })
 }
 
-/// The journal, and what it has that follows the file's last revision.
-fn open_journal(dir: &Path, settled: Revision) -> Result<(Option<Journal>, Vec<Batch>), Error> {
-    let opened = Journal::open(dir).map_err(|error| {
-        Error::Unusable(format!("cannot read {}: {error}. {RESTORE}", dir.join(journal::FILE).display()))
-    })?;
-    let Some((journal, mut batches)) = opened else { return Ok((None, Vec::new())) };
-    batches.retain(|batch| batch.revision > settled);
-    if batches.iter().zip(settled + 1..).any(|(batch, next)| batch.revision != next) {
-        return Err(Error::Unusable(format!(
-            "{} does not belong to the {FILE} beside it, which ends at revision {settled}. {RESTORE}",
-            dir.join(journal::FILE).display()
-        )));
+/// What opening the files finds.
+struct Files {
+    db: Connection,
+    path: PathBuf,
+    journal: Option<Journal>,
+    noted: u64,
+    may_journal: bool,
+    unsettled: Vec<Batch>,
+    settled: Revision,
+    oldest: Revision,
+    trimmed: i64,
+    has_lost: bool,
+}
+
+fn open_files(dir: &Path, options: &SqliteOptions) -> Result<Files, Error> {
+    let path = dir.join(FILE);
+    let mut is_copy = false;
+    if path.try_exists().map_err(|error| cannot_use(dir, &error))? {
+        is_copy = check_header(&path)?;
+    } else {
+        create(dir, &path)?;
     }
-    Ok((Some(journal), batches))
+    let db = connect(&path).map_err(|error| damaged(&path, &error))?;
+    check_owner(&db, &path)?;
+    let broken = |error| damaged(&path, &error);
+    // Until it is clear that nothing is missing, the WAL stays as it is.
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(broken)?;
+    check_structure(&db, &path)?;
+    if let Some(bytes) = options.max_bytes {
+        let pages = i64::try_from(bytes / PAGE).unwrap_or(i64::MAX);
+        db.pragma_update(None, "max_page_count", pages).map_err(|error| damaged(&path, &error))?;
+    }
+    let (oldest, settled) = bounds(&db).map_err(broken)?;
+    let trimmed = meta(&db, "trimmed").map_err(broken)?;
+    // A store of version 2 has no note.
+    let noted = meta(&db, "journal").optional().map_err(broken)?.unwrap_or(0).cast_unsigned();
+    if noted != 0 {
+        // It was not closed in order.
+        check_keys(&db, &path)?;
+    }
+    let InJournal { journal, unsettled, damage } = read_journal(dir, noted, settled, is_copy)?;
+    let has_lost = damage.is_some();
+    if let Some(damage) = damage {
+        if !options.accept_lost_writes {
+            return Err(Error::Unusable(format!("{damage}. {LOST}. {RESTORE}. {ACCEPT}")));
+        }
+        tracing::warn!(
+            %damage,
+            revision = settled + unsettled.len() as Revision,
+            "writes that were acknowledged may be lost, which was accepted; the store goes on with what is there"
+        );
+    }
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(broken)?;
+    recover(&db, &path)?;
+    let may_journal = upgrade(&db);
+    Ok(Files { db, path, journal, noted, may_journal, unsettled, settled, oldest, trimmed, has_lost })
+}
+
+const LOST: &str = "Writes that were acknowledged may be missing, so the store is not opened";
+const ACCEPT: &str = "To go on without the missing writes instead, start once with --accept-lost-writes";
+
+/// What the journal has that follows the file's last revision.
+struct InJournal {
+    journal: Option<Journal>,
+    unsettled: Vec<Batch>,
+    /// Why acknowledged writes may be missing.
+    damage: Option<String>,
+}
+
+/// `noted` is the id of the journal that the file names. `is_copy` says that the file was copied by `VACUUM INTO`, which leaves
+/// the journal behind.
+fn read_journal(dir: &Path, noted: u64, settled: Revision, is_copy: bool) -> Result<InJournal, Error> {
+    let path = dir.join(journal::FILE);
+    let opened = Journal::open(dir, noted, settled)
+        .map_err(|error| Error::Unusable(format!("cannot read {}: {error}. {RESTORE}", path.display())))?;
+    let none = || InJournal { journal: None, unsettled: Vec::new(), damage: None };
+    let damaged = |what: String| InJournal { damage: Some(format!("{} {what}", path.display())), ..none() };
+    let belongs = format!("does not belong to the {FILE} beside it, which ends at revision {settled}");
+    Ok(match opened {
+        journal::Opened::Missing if noted == 0 || is_copy => none(),
+        journal::Opened::Missing => damaged(format!("is missing, but {FILE} needs it")),
+        journal::Opened::Ours(journal, Found { batches, damage, .. }) => InJournal {
+            // A damaged one is not written to.
+            journal: damage.is_none().then_some(journal),
+            unsettled: batches,
+            damage: damage.map(|what| format!("{} {what}", path.display())),
+        },
+        journal::Opened::First(mut batches) if noted == 0 => {
+            batches.retain(|batch| batch.revision > settled);
+            if batches.iter().zip(settled + 1..).any(|(batch, next)| batch.revision != next) {
+                damaged(belongs)
+            } else {
+                InJournal { unsettled: batches, ..none() }
+            }
+        }
+        // One that was never used, or that is left from before the store was last closed in order.
+        journal::Opened::Foreign(revision) if noted == 0 && revision.is_none_or(|revision| revision <= settled) => {
+            none()
+        }
+        journal::Opened::First(_) | journal::Opened::Foreign(_) => damaged(belongs),
+    })
 }
 
 fn lock(dir: &Path) -> Result<File, Error> {
@@ -191,11 +281,12 @@ fn cannot_use(dir: &Path, error: &io::Error) -> Error {
 }
 
 /// SQLite takes an empty file for a new database. For us a file that is there was once whole, so it must be so still.
-fn check_header(path: &Path) -> Result<(), Error> {
-    let mut magic = [0; 16];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+/// Says whether the file is a copy that `VACUUM INTO` made: a server's own file is in WAL mode.
+fn check_header(path: &Path) -> Result<bool, Error> {
+    let mut header = [0; 20];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
     match read {
-        Ok(()) if &magic == b"SQLite format 3\0" => Ok(()),
+        Ok(()) if header.starts_with(b"SQLite format 3\0") => Ok(header[18] == 1),
         Ok(()) => {
             Err(Error::Unusable(format!("{} is not a store: its first bytes are foreign. {RESTORE}", path.display())))
         }
@@ -274,13 +365,53 @@ fn check_owner(db: &Connection, path: &Path) -> Result<(), Error> {
     db.pragma_update(None, "journal_mode", "WAL").map_err(|error| damaged(path, &error))
 }
 
-/// From now on an older selvedge, which would not look into the journal, leaves the store alone. Not possible on a full disk.
+/// From now on an older selvedge, which would not understand the journal, leaves the store alone. Not possible on a full disk.
 fn upgrade(db: &Connection) -> bool {
     let version = db.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
-    version.is_ok_and(|version| version == VERSION) || db.pragma_update(None, "user_version", VERSION).is_ok()
+    if version.is_ok_and(|version| version == VERSION) {
+        return true;
+    }
+    let upgraded = db.execute_batch(&format!(
+        "BEGIN IMMEDIATE; INSERT OR IGNORE INTO meta VALUES ('journal', 0); PRAGMA user_version = {VERSION}; COMMIT"
+    ));
+    if upgraded.is_err() && !db.is_autocommit() {
+        let _ = db.execute_batch("ROLLBACK");
+    }
+    upgraded.is_ok()
 }
 
-/// Brings what a crash has left in the WAL into the file, and looks whether the file is whole.
+/// Looks whether the file is whole.
+fn check_structure(db: &Connection, path: &Path) -> Result<(), Error> {
+    if std::fs::metadata(path).map(|meta| meta.len()).unwrap_or(0) > CHECK_BYTES {
+        return Ok(());
+    }
+    let finding = db
+        .query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0))
+        .optional()
+        .map_err(|error| damaged(path, &error))?;
+    match finding.filter(|finding| finding != "ok") {
+        Some(finding) => Err(Error::Unusable(format!("{} is damaged: {finding}. {RESTORE}", path.display()))),
+        None => Ok(()),
+    }
+}
+
+/// Looks whether every key leads to its newest row. SQLite's own check does not compare what is in two tables.
+fn check_keys(db: &Connection, path: &Path) -> Result<(), Error> {
+    if std::fs::metadata(path).map(|meta| meta.len()).unwrap_or(0) > CHECK_BYTES {
+        return Ok(());
+    }
+    let odd = "SELECT live.key FROM live LEFT JOIN log ON log.row = live.row
+               WHERE log.key IS NOT live.key OR log.value IS NULL OR log.created IS NOT live.created LIMIT 1";
+    let found = db.query_row(odd, [], |row| row.get_ref(0).map(|_| ())).optional();
+    match found.map_err(|error| damaged(path, &error))? {
+        Some(()) => {
+            Err(Error::Unusable(format!("{} is damaged: a key does not lead to its value. {RESTORE}", path.display())))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Brings what a crash has left in the WAL into the file.
 fn recover(db: &Connection, path: &Path) -> Result<(), Error> {
     // On a full disk this fails. Then the WAL is simply kept: everything in it can be read.
     let moved = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
@@ -299,15 +430,6 @@ fn recover(db: &Connection, path: &Path) -> Result<(), Error> {
             "{} is cut off: it has {size} bytes and should have {expected}. {RESTORE}",
             path.display()
         )));
-    }
-    if size <= CHECK_BYTES {
-        let finding = db
-            .query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0))
-            .optional()
-            .map_err(|error| damaged(path, &error))?;
-        if let Some(finding) = finding.filter(|finding| finding != "ok") {
-            return Err(Error::Unusable(format!("{} is damaged: {finding}. {RESTORE}", path.display())));
-        }
     }
     Ok(())
 }

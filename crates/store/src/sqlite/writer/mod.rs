@@ -1,37 +1,41 @@
-//! What is written: commits, compaction, trimming.
+//! What is written.
 //!
 //! A transaction stays open as long as the journal has what is in it ([`Writer::settle`] ends it). Should it break, the next one begins
 //! with that.
 
+mod rows;
+mod upkeep;
+
 use std::{
     collections::VecDeque,
     fs::File,
-    io,
     path::PathBuf,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::Connection;
 
+use self::rows::{apply, look_up, write_delete, write_put};
 use super::{
     Shared, SqliteOptions,
     checkpoint::Checkpoints,
     fault::{self, During},
     journal::Journal,
+    reserve::Reserve,
     schema::{self, Opened},
 };
-use crate::{Batch, Commit, Entry, Error, Event, Op, Outcome, Revision};
+use crate::{Batch, Commit, Error, Event, Op, Outcome, Revision};
 
-/// A commit, and whether each of its ops takes a revision of its own.
+/// A commit, whether each of its ops takes a revision of its own, and whether it may use the room that is kept for deletions.
 pub(super) struct Task {
     pub commit: Commit,
     pub apart: bool,
+    pub frees: bool,
 }
 
-/// Rows that are trimmed along with a group, which costs no further sync; and alone, when there is nothing else to do.
+/// Rows that are trimmed along with a group, which costs no further sync.
 const TRIM_ALONG: usize = 64;
-const TRIM_IDLE: usize = 512;
 /// How often the age of history is looked at.
 pub(super) const SAMPLE: Duration = Duration::from_secs(5);
 /// Who writes less often than this writes to the file itself: the journal would be one sync more. And after so long without a write
@@ -43,6 +47,15 @@ pub(super) struct Writer {
     /// Made when it is first needed. What follows the file's last revision in it is in `shared.recent`, too.
     journal: Option<Journal>,
     may_journal: bool,
+    /// The id of the journal that the file names, 0 if none. Only that one may have what the file has not.
+    noted: u64,
+    /// When no journal could be made.
+    no_journal: Option<Instant>,
+    reserve: Reserve,
+    /// When the WAL was last moved to make room.
+    relieved: Option<Instant>,
+    /// Why the last write failed, if it did.
+    failed: Option<Error>,
     dir: PathBuf,
     /// When was written last, and how long it took.
     last: (Instant, Duration),
@@ -69,13 +82,6 @@ pub(super) struct Writer {
     _lock: File,
 }
 
-/// A key's newest row.
-#[derive(Clone, Copy)]
-struct Live {
-    row: i64,
-    created: Revision,
-}
-
 impl Task {
     /// About what the journal needs for it, rather too much.
     fn size(&self) -> usize {
@@ -91,13 +97,33 @@ impl Task {
 
 impl Writer {
     pub(super) fn new(opened: Opened, options: SqliteOptions, shared: Arc<Shared>) -> Result<Self, Error> {
-        let Opened { mut db, dir, path, lock, journal, may_journal, newest, settled, oldest, trimmed, .. } = opened;
+        let Opened {
+            mut db,
+            dir,
+            path,
+            lock,
+            journal,
+            noted,
+            may_journal,
+            reserve,
+            has_lost,
+            newest,
+            settled,
+            oldest,
+            trimmed,
+            unsettled: _,
+        } = opened;
         let checkpoints = Checkpoints::start(&path, &mut db).map_err(|error| fault::explain(&error, During::Write))?;
         let now = Instant::now();
         let mut writer = Self {
             db,
             journal,
             may_journal,
+            noted,
+            no_journal: None,
+            reserve,
+            relieved: None,
+            failed: None,
             dir,
             last: (now.checked_sub(LULL).unwrap_or(now), Duration::ZERO),
             shared,
@@ -114,6 +140,9 @@ impl Writer {
             is_stuck: false,
             _lock: lock,
         };
+        if has_lost {
+            writer.skip_lost()?;
+        }
         writer.settle_or_warn();
         if writer.settled == writer.newest {
             // One that was read is slower to write than a new one (`Journal::wipe`).
@@ -129,7 +158,8 @@ impl Writer {
             Some(journal) if self.is_open() => !self.is_lull() && task.size() <= journal.room(),
             _ => self.is_lull(),
         };
-        has_place && self.last.1 <= long && !self.must_settle && !self.checkpoints.is_due()
+        let has_journal = self.journal.is_some() || !self.may_make_journal();
+        has_place && has_journal && self.last.1 <= long && !self.must_settle && !self.checkpoints.is_due()
     }
 
     pub(super) fn write_one(&mut self, task: &Task) -> Result<Outcome, Error> {
@@ -145,12 +175,18 @@ impl Writer {
     }
 
     /// All of them or none, durable and published when this returns.
-    pub(super) fn write<'a>(&mut self, tasks: impl Iterator<Item = &'a Task>) -> Result<Vec<Outcome>, Error> {
+    pub(super) fn write<'a>(&mut self, tasks: impl Iterator<Item = &'a Task> + Clone) -> Result<Vec<Outcome>, Error> {
         let is_lull = self.is_lull();
         let begun = Instant::now();
         self.at_rest = false;
-        let outcomes = self.commit(tasks, is_lull);
+        let frees = tasks.clone().all(|task| task.frees);
+        let outcomes = if frees || self.has_room() {
+            self.with_room(frees, |writer| writer.commit(tasks.clone(), is_lull))
+        } else {
+            Err(Error::Full("the room that is left is kept for deletions".into()))
+        };
         self.last = (begun, begun.elapsed());
+        self.failed = outcomes.as_ref().err().cloned();
         outcomes
     }
 
@@ -180,6 +216,7 @@ impl Writer {
     /// Between two groups.
     pub(super) fn tend(&mut self) {
         self.age();
+        self.checkpoints.hurry(self.reserve.is_tight());
         if self.checkpoints.awaits_writer() {
             self.settle_or_warn();
         }
@@ -190,10 +227,21 @@ impl Writer {
         self.shared.closed.store(true, Ordering::Release);
         self.shared.wake();
         self.settle_or_warn();
+        self.forget_journal();
         self.shared.readers.close();
         self.checkpoints.finish(&self.db);
-        if let Some(journal) = self.journal.take_if(|_| self.settled == self.newest) {
-            journal.finish();
+        self.reserve.restore();
+    }
+
+    /// The file has everything, and says so: the journal is not needed to open it again.
+    fn forget_journal(&mut self) {
+        if self.noted == 0 || self.settled != self.newest {
+            return;
+        }
+        let cleared = self.within(|writer| schema::set_meta(&writer.db, "journal", 0)).and_then(|()| self.end());
+        match cleared {
+            Ok(()) => self.noted = 0,
+            Err(error) => tracing::debug!(%error, "the journal is needed to open the store again"),
         }
     }
 
@@ -222,14 +270,47 @@ impl Writer {
             if self.settled == self.newest {
                 self.settle()?;
             }
-        } else if !is_lull && !self.must_settle && self.append(&batches)? {
+        } else if self.prepare_journal()? && !is_lull && !self.must_settle && self.append(&batches)? {
             self.publish(batches);
         } else {
             self.end()?;
+            self.noted = self.journal.as_ref().map_or(self.noted, Journal::id);
             self.publish(batches);
             self.settled();
+            if let Some(journal) = &self.journal {
+                journal.mark(self.settled);
+            }
         }
         Ok(outcomes)
+    }
+
+    /// It would hold nothing that only an older one has, and it could be made.
+    fn may_make_journal(&self) -> bool {
+        let has_failed = self.no_journal.is_some_and(|at| at.elapsed() < SAMPLE);
+        self.may_journal && self.settled == self.newest && !has_failed
+    }
+
+    /// Makes the journal if there is none. `false`: it cannot be used for this group, because the file does not name it. Then the
+    /// group's transaction does, and has to be committed.
+    fn prepare_journal(&mut self) -> Result<bool, Error> {
+        if self.journal.is_none() && self.may_make_journal() {
+            let id = if self.noted == 0 { Journal::new_id() } else { Ok(self.noted) };
+            match id.and_then(|id| Journal::make(&self.dir, id, self.settled)) {
+                Ok(journal) => self.journal = Some(journal),
+                Err(error) => {
+                    tracing::debug!(%error, "there is no journal");
+                    self.no_journal = Some(Instant::now());
+                }
+            }
+        }
+        match self.journal.as_ref().map(Journal::id) {
+            None => Ok(false),
+            Some(id) if id == self.noted => Ok(true),
+            Some(id) => {
+                let noted = schema::set_meta(&self.db, "journal", id.cast_signed());
+                noted.map(|()| false).map_err(|error| self.undo(&error, During::Write))
+            }
+        }
     }
 
     /// Does some work in the transaction that is open, or in a new one. All of it is undone if it fails.
@@ -259,15 +340,6 @@ impl Writer {
 
     /// The journal has made the group durable. `false`: it has no room.
     fn append(&mut self, batches: &[Arc<Batch>]) -> Result<bool, Error> {
-        if self.journal.is_none() && self.may_journal {
-            match Journal::make(&self.dir) {
-                Ok(journal) => self.journal = Some(journal),
-                Err(error) => {
-                    tracing::debug!(%error, "there is no journal");
-                    return Ok(false);
-                }
-            }
-        }
         let Some(journal) = &mut self.journal else { return Ok(false) };
         journal.append(batches).map_err(|failed| {
             self.undo_all();
@@ -290,7 +362,7 @@ impl Writer {
         self.trimmed_settled = self.trimmed;
         self.shared.recent().settle(self.newest);
         if let Some(journal) = &mut self.journal {
-            journal.restart();
+            journal.restart(self.newest);
         }
     }
 
@@ -308,6 +380,7 @@ impl Writer {
     fn settle_or_warn(&mut self) {
         if let Err(error) = self.settle() {
             self.is_stuck = true;
+            self.failed = Some(error.clone());
             tracing::warn!(%error, "the store's file could not be brought up to date; what was written is in the journal. Trying again later");
         }
     }
@@ -348,214 +421,4 @@ impl Writer {
         drop(recent);
         self.shared.newest.send_replace(newest);
     }
-
-    /// Only says from where on history counts; the rows go later, a few at a time.
-    pub(super) fn compact(&mut self, revision: Revision) -> Result<(), Error> {
-        if revision <= self.oldest {
-            return Ok(());
-        }
-        if revision > self.newest {
-            return Err(Error::Future { asked: revision, newest: self.newest });
-        }
-        self.within(|writer| {
-            schema::set_meta(&writer.db, "oldest", revision.cast_signed())?;
-            // Trimming may take away the row of the newest revision, which must not be given out again.
-            schema::set_meta(&writer.db, "newest", writer.newest.cast_signed())
-        })?;
-        // So that readers see it, too.
-        self.settle()?;
-        self.oldest = revision;
-        self.shared.oldest.store(revision, Ordering::Release);
-        self.shared.wake();
-        Ok(())
-    }
-
-    pub(super) fn trim_is_due(&self) -> bool {
-        self.trimmed + 1 < schema::first_row(self.oldest + 1)
-    }
-
-    fn trim_alone(&mut self) {
-        if let Err(error) = self.trim_some() {
-            self.is_stuck = true;
-            tracing::warn!(%error, "old history could not be trimmed; trying again later");
-        }
-    }
-
-    fn trim_some(&mut self) -> Result<(), Error> {
-        self.trimmed = self.within(|writer| writer.trim(TRIM_IDLE))?;
-        self.settle()
-    }
-
-    /// When nobody has written for a while: what was written last is read from the file if anybody still wants it, as pages of it are.
-    fn rest(&mut self) {
-        if std::mem::replace(&mut self.at_rest, true) {
-            return;
-        }
-        self.shared.recent().forget();
-        self.journal.as_mut().map(Journal::rest);
-        if let Err(error) = self.db.execute_batch("PRAGMA shrink_memory") {
-            tracing::debug!(%error, "memory that is not needed stays");
-        }
-    }
-
-    /// Trims all that is due, and writes the file anew so that no free page remembers what was there.
-    pub(super) fn scrub(&mut self) -> Result<(), Error> {
-        while self.trim_is_due() {
-            self.trim_some()?;
-        }
-        self.settle()?;
-        self.db.execute_batch("VACUUM").map_err(|error| fault::explain(&error, During::Write))?;
-        self.wipe_journal().map_err(|error| Error::Unavailable(format!("the journal could not be wiped: {error}")))?;
-        self.checkpoints.empty(&self.db)
-    }
-
-    fn wipe_journal(&self) -> io::Result<()> {
-        if let Some(journal) = &self.journal {
-            return journal.wipe();
-        }
-        // One that an earlier run has left.
-        Journal::open(&self.dir)?.map_or(Ok(()), |(journal, _)| journal.wipe())
-    }
-
-    /// Takes away what the next rows up to the oldest kept revision have replaced, and deletions, which have been told.
-    /// Each row is looked at once, however many there are behind it.
-    fn trim(&self, limit: usize) -> rusqlite::Result<i64> {
-        let end = schema::first_row(self.oldest + 1);
-        let mut rows = self.db.prepare_cached(
-            "SELECT row, previous, value IS NULL FROM log WHERE row > ?1 AND row < ?2 ORDER BY row LIMIT ?3",
-        )?;
-        let mut remove = self.db.prepare_cached("DELETE FROM log WHERE row = ?1")?;
-        let slice = rows
-            .query_map((self.trimmed, end, limit.cast_signed() as i64), |row| {
-                Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, bool>(2)?))
-            })?
-            .collect::<Result<Vec<_>, _>>()?;
-        for &(row, previous, deletion) in &slice {
-            if previous != 0 {
-                remove.execute([previous])?;
-            }
-            if deletion {
-                remove.execute([row])?;
-            }
-        }
-        let trimmed = slice.last().filter(|_| slice.len() == limit).map_or(end - 1, |last| last.0);
-        schema::set_meta(&self.db, "trimmed", trimmed)?;
-        Ok(trimmed)
-    }
-
-    /// Compacts what is older than both limits of the options.
-    fn age(&mut self) {
-        let now = Instant::now();
-        if self.samples.back().is_some_and(|(at, _)| now - *at < SAMPLE.min(self.options.keep_for)) {
-            return;
-        }
-        self.samples.push_back((now, self.newest));
-        let mut aged = 0;
-        while let Some(&(at, revision)) = self.samples.front()
-            && now - at >= self.options.keep_for
-        {
-            aged = revision;
-            self.samples.pop_front();
-        }
-        let target = aged.min(self.newest.saturating_sub(self.options.keep_revisions));
-        if target > self.oldest
-            && let Err(error) = self.compact(target)
-        {
-            tracing::warn!(%error, "old history could not be compacted; trying again later");
-        }
-    }
-}
-
-/// One commit within the group's transaction. It sees what the commits before it in the group have done.
-fn apply(
-    db: &Connection,
-    Task { commit, apart }: &Task,
-    newest: &mut Revision,
-    batches: &mut Vec<Arc<Batch>>,
-) -> rusqlite::Result<Outcome> {
-    let mut found = Vec::with_capacity(commit.compares.len());
-    for compare in &commit.compares {
-        let live = look_up(db, &compare.key)?;
-        let modified = live.map_or(0, |live| schema::revision_of(live.row));
-        if modified != compare.modified {
-            return Ok(Outcome::Conflict { key: compare.key.clone(), found: modified });
-        }
-        found.push(live);
-    }
-    let at_once = if *apart { 1 } else { commit.ops.len().max(1) };
-    for ops in commit.ops.chunks(at_once) {
-        let revision = *newest + 1;
-        let mut events = Vec::with_capacity(ops.len());
-        for op in ops {
-            // Nearly always the key was just compared; with many compares, asking again is quicker than searching them.
-            let known = commit.compares.iter().take(16).position(|compare| compare.key == op.key());
-            let live = match known.and_then(|position| found.get(position)) {
-                Some(live) => *live,
-                None => look_up(db, op.key())?,
-            };
-            let row = schema::first_row(revision) + events.len() as i64;
-            if let Some(event) = write_row(db, op, row, live)? {
-                events.push(event);
-            }
-        }
-        if !events.is_empty() {
-            *newest = revision;
-            batches.push(Arc::new(Batch { revision, events }));
-        }
-    }
-    Ok(Outcome::Committed(*newest))
-}
-
-fn look_up(db: &Connection, key: &str) -> rusqlite::Result<Option<Live>> {
-    db.prepare_cached("SELECT row, created FROM live WHERE key = ?1")?
-        .query_row([key], |row| Ok(Live { row: row.get(0)?, created: row.get::<_, i64>(1)?.cast_unsigned() }))
-        .optional()
-}
-
-fn write_row(db: &Connection, op: &Op, row: i64, live: Option<Live>) -> rusqlite::Result<Option<Event>> {
-    let revision = schema::revision_of(row);
-    match (op, live) {
-        (Op::Put { key, value }, live) => {
-            let created = write_put(db, row, key, value, live)?;
-            Ok(Some(Event::Put(Entry { key: key.clone(), value: value.clone(), created, modified: revision })))
-        }
-        (Op::Delete { key }, Some(_)) => {
-            write_delete(db, row, key, live)?;
-            Ok(Some(Event::Delete { key: key.clone(), revision }))
-        }
-        (Op::Delete { .. }, None) => Ok(None),
-    }
-}
-
-/// Returns the revision in which the key was created.
-fn write_put(db: &Connection, row: i64, key: &str, value: &[u8], live: Option<Live>) -> rusqlite::Result<Revision> {
-    let created = live.map_or(schema::revision_of(row), |live| live.created);
-    log(db, row, live, created, key, Some(value))?;
-    if live.is_some() {
-        db.prepare_cached("UPDATE live SET row = ?2 WHERE key = ?1")?.execute((key, row))?;
-    } else {
-        let mut insert = db.prepare_cached("INSERT INTO live (key, row, created) VALUES (?1, ?2, ?3)")?;
-        insert.execute((key, row, created.cast_signed()))?;
-    }
-    Ok(created)
-}
-
-fn write_delete(db: &Connection, row: i64, key: &str, live: Option<Live>) -> rusqlite::Result<()> {
-    log(db, row, live, live.map_or(0, |live| live.created), key, None)?;
-    db.prepare_cached("DELETE FROM live WHERE key = ?1")?.execute([key])?;
-    Ok(())
-}
-
-fn log(
-    db: &Connection,
-    row: i64,
-    live: Option<Live>,
-    created: Revision,
-    key: &str,
-    value: Option<&[u8]>,
-) -> rusqlite::Result<()> {
-    let mut log =
-        db.prepare_cached("INSERT INTO log (row, previous, created, key, value) VALUES (?1, ?2, ?3, ?4, ?5)")?;
-    log.execute((row, live.map_or(0, |live| live.row), created.cast_signed(), key, value))?;
-    Ok(())
 }
