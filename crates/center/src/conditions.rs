@@ -119,6 +119,16 @@ fn wanted(said: &Said<'_>, before: &[Value]) -> Vec<Wanted> {
     trouble("Stalled", true, facts.stalled.as_ref().map(|why| ("CannotWrite", short(why))));
     let refused = (facts.refused_count() > 0).then(|| ("Refused", refused(facts)));
     trouble("ObjectsRefused", facts.is_settled(), refused);
+    let unkept = (!facts.unkept.is_empty()).then(|| {
+        let named: Vec<String> = facts.unkept.iter().map(|(key, why)| short(&format!("{key}: {why}"))).collect();
+        let message = format!(
+            "the center does not keep some of what the edge reports, among them {}. It keeps reports of objects that are \
+             placed there or asked for with spec.upsync of an EdgePlacement, within limits",
+            named.join("; ")
+        );
+        ("NotKept", message)
+    });
+    trouble("ReportsRefused", facts.is_settled(), unkept);
     let refused = said.writes.filter(|writes| writes.refused > 0).map(|writes| {
         let objects: Vec<String> = writes.objects.iter().take(NAMED).map(|name| short(name)).collect();
         let message = format!(

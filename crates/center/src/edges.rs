@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
@@ -12,10 +12,16 @@ use link::{CloseReason, Key, Position, transport::LineSender};
 use tokio::sync::Notify;
 use types::{EdgeId, forward::Standing};
 
-use crate::target::Target;
+use crate::{bodies::Bodies, intake::Books, target::Target};
 
+/// So many writes that an edge forwards are worked on at a time, and so many wait.
+const FORWARDS: usize = 4;
+const MAY_WAIT: usize = 256;
 /// So many refused objects are remembered of one edge; the others are only counted.
 const REFUSED: usize = 64;
+const LONGEST_REASON: usize = 1024;
+/// So many reports that were not kept are named.
+const UNKEPT: usize = 5;
 
 #[derive(Default)]
 pub struct Edges(RwLock<HashMap<EdgeId, Arc<Edge>>>);
@@ -25,9 +31,11 @@ pub struct Edge {
     pub id: EdgeId,
     state: Mutex<State>,
     /// Whoever writes its reports takes a turn.
-    pub writing: tokio::sync::Mutex<()>,
+    pub writing: tokio::sync::Mutex<Books>,
     /// How it stands with writes that waited there, once the edge has said so.
     pub writes: Mutex<Option<Standing>>,
+    /// Made when it first forwards a write.
+    forwards: OnceLock<Box<Bodies>>,
 }
 
 struct State {
@@ -74,6 +82,8 @@ pub struct Facts {
     pub set: Option<u64>,
     /// What was refused and is another by now: what becomes of that is not known yet.
     pub outdated: BTreeSet<Key>,
+    /// Reports that the center did not keep, and why: the first ones.
+    pub unkept: BTreeMap<Key, String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -110,8 +120,13 @@ impl Edges {
             return (edge.clone(), Some(before));
         }
         let state = Mutex::new(State { target, session: None, lost: None });
-        let edge =
-            Arc::new(Edge { id: id.clone(), state, writing: tokio::sync::Mutex::new(()), writes: Mutex::default() });
+        let edge = Arc::new(Edge {
+            id: id.clone(),
+            state,
+            writing: Default::default(),
+            writes: Mutex::default(),
+            forwards: OnceLock::new(),
+        });
         all.insert(id, edge.clone());
         (edge, None)
     }
@@ -124,6 +139,11 @@ impl Edges {
 impl Edge {
     pub fn target(&self) -> Arc<Target> {
         self.state().target.clone()
+    }
+
+    /// Room for the writes that it forwards.
+    pub fn forwards(&self) -> &Bodies {
+        self.forwards.get_or_init(|| Box::new(Bodies::new(FORWARDS, MAY_WAIT)))
     }
 
     pub fn session(&self) -> Option<Arc<Live>> {
@@ -201,13 +221,25 @@ impl Facts {
         self.in_sync || self.held.is_some() || self.refused_count() > 0
     }
 
-    pub fn refuse(&mut self, key: Key, reason: String) {
+    pub fn refuse(&mut self, key: Key, mut reason: String) {
+        if let Some((end, _)) = reason.char_indices().nth(LONGEST_REASON) {
+            reason = reason[..end].to_owned();
+        }
         self.outdated.remove(&key);
         if self.refused.len() < REFUSED || self.refused.contains_key(&key) {
             self.refused.insert(key, reason);
         } else {
             self.refused_more += 1;
         }
+    }
+
+    /// The center did not keep a report. Whether that is to be said.
+    pub fn not_kept(&mut self, key: &Key, why: impl FnOnce() -> String) -> bool {
+        let new = self.unkept.len() < UNKEPT && !self.unkept.contains_key(key);
+        if new {
+            self.unkept.insert(key.clone(), why());
+        }
+        new
     }
 
     pub fn recover(&mut self, key: &Key) {

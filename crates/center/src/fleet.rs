@@ -21,11 +21,12 @@ use types::EdgeId;
 
 use crate::{
     accounts::Accounts,
+    bodies::Bodies,
     door,
     edges::{Edge, Edges, Order},
     forward,
     history::{History, Opened},
-    join,
+    intake, join,
     lead::Lead,
     mailbox::{self, Open},
     mailboxes::{self, Mailboxes},
@@ -50,6 +51,9 @@ const PER_SECOND: u32 = 400;
 const BURST: u32 = 400;
 /// An edge that was connected when this center last ran has this long to come back before it is said to be offline.
 const RETURN: Duration = Duration::from_secs(60);
+/// So many bodies are worked on at a time, and so many requests wait for that.
+const BODIES: usize = 32;
+const MAY_WAIT: usize = 2048;
 
 /// Made before the server, as it observes the server's changes from the first on; started once the server serves.
 pub struct Fleet {
@@ -67,11 +71,14 @@ pub struct Fleet {
     pub(crate) ticks: Ticks,
     pub(crate) statuses: status::Queue,
     pub(crate) told: Told,
+    pub(crate) reports_refused: intake::Refused,
     pub(crate) tunnels: Tunnels,
     pub(crate) news: Paper,
     mailboxes: Mailboxes,
     pub(crate) open: Open,
     pub(crate) accounts: Arc<Accounts>,
+    /// What edges forward, and questions about mailboxes, are read here.
+    pub(crate) bodies: Bodies,
     admission: Mutex<Admission>,
     begun: AtomicU64,
     busy: AtomicU64,
@@ -104,11 +111,13 @@ impl Fleet {
             ticks: Ticks::default(),
             statuses: status::Queue::default(),
             told: Told::default(),
+            reports_refused: intake::Refused::default(),
             tunnels: Tunnels::default(),
             news: Paper::new(accounts.clone()),
             accounts,
             mailboxes: Mailboxes::default(),
             open: Open::default(),
+            bodies: Bodies::new(BODIES, MAY_WAIT),
             admission: Mutex::new(Admission::new(PER_SECOND, BURST)),
             begun: AtomicU64::new(0),
             busy: AtomicU64::new(0),
@@ -124,7 +133,7 @@ impl Fleet {
         vec![
             Arc::new(forward::Forwards(fleet())),
             Arc::new(view::View(fleet())),
-            Arc::new(join::Joining),
+            Arc::new(join::Joining::default()),
             Arc::new(reported::Reported(fleet())),
             Arc::new(tunnel::Ends(fleet())),
             Arc::new(mailbox::Looking(fleet())),
@@ -344,9 +353,15 @@ impl Fleet {
             live.order(Order::End(CloseReason::Revoked));
         }
         // While a store is loaded there is nobody to delete for: what is left over is found when the fleet starts.
-        if deleted && self.running.get().is_some() {
-            let fleet = self.clone();
-            tokio::spawn(async move { fleet.forget(&edge.target().uid).await });
+        if let Some(running) = self.running.get() {
+            let (fleet, server) = (self.clone(), running.server.clone());
+            tokio::spawn(async move {
+                let mut books = edge.writing.lock().await;
+                books.close(&server, &edge);
+                if deleted {
+                    fleet.forget(&edge.target().uid).await;
+                }
+            });
         }
     }
 
@@ -366,6 +381,16 @@ impl Fleet {
                 }
             }
             Err(error) => tracing::warn!(%error, "reports could not be looked through"),
+        }
+        // Where bytes are limited, reports count from the start; elsewhere it is enough to know when the edge reports
+        // something.
+        let Some(server) = self.server() else { return };
+        for edge in self.edges.list(None) {
+            if server.workspaces.limits(&edge.id.workspace).bytes.is_some()
+                && let Err(error) = edge.writing.lock().await.open(&self, server, &edge).await
+            {
+                tracing::warn!(%error, edge = %edge.id, "the reports of an edge could not be counted");
+            }
         }
     }
 }

@@ -2,6 +2,8 @@
 //! they report. The server knows nothing of it: it is mounted on the server's port and observes its changes.
 
 mod accounts;
+mod allowance;
+mod bodies;
 mod bound;
 mod conditions;
 mod door;
@@ -9,6 +11,7 @@ mod edges;
 mod fleet;
 mod forward;
 mod history;
+mod intake;
 pub mod join;
 mod lead;
 mod mailbox;

@@ -22,8 +22,10 @@ use crate::{
     Fleet,
     edges::{Edge, Live, Order},
     history::History,
+    intake::Intake,
     news::News,
-    placing, reports,
+    placing,
+    reports::{self, Saved},
     set::{Set, Since},
     status,
     target::Target,
@@ -87,6 +89,7 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, creden
         greeted: false,
         confirmed: None,
         adopted: false,
+        intake: Intake::default(),
         waiting: VecDeque::new(),
         sending: None,
         over: false,
@@ -122,6 +125,7 @@ struct Driver<'a> {
     greeted: bool,
     confirmed: Option<u64>,
     adopted: bool,
+    intake: Intake,
     /// What the connection had no room for.
     waiting: VecDeque<Message>,
     sending: Option<BoxFuture<'static, std::result::Result<(), Gone>>>,
@@ -219,6 +223,7 @@ impl Driver<'_> {
         self.cursor = self.set.view(self.history, 0).head();
         let different = placing::differences(&before, &self.set);
         self.live.facts().go_over(self.set.id, &different);
+        self.intake.leave(&different);
         match since {
             Since::Keys(mut keys) => {
                 keys.extend(different);
@@ -280,18 +285,24 @@ impl Driver<'_> {
         match output {
             Output::Send(message) => return self.send(message),
             Output::StoreReports { seq, reports } => {
-                let stored = store(self.fleet, self.edge, self.live, self.uid, &reports).await;
-                if stored.is_some() {
-                    reports.iter().for_each(|report| self.heed(report));
+                let from = (&**self.edge, &**self.live, self.uid);
+                let saved = self.intake.take(self.fleet, self.server, from, &self.set, &reports).await;
+                if let Some(saved) = &saved {
+                    reports.iter().filter(|report| saved.keeps(&report.key)).for_each(|report| self.heed(report));
+                    self.say_unkept(saved);
                 }
-                let position = |revision| Position { incarnation: self.history.current(), revision };
-                return Some(match stored.map(position) {
+                // What was refused is acknowledged too: it would only come again.
+                let position =
+                    |saved: Saved| Position { incarnation: self.history.current(), revision: saved.revision };
+                return Some(match saved.map(position) {
                     Some(at) => Input::ReportsStored { seq, at },
                     None => Input::ReportsFailed,
                 });
             }
             Output::ReportFloor(floor) => {
-                let _turn = self.edge.writing.lock().await;
+                let mut books = self.edge.writing.lock().await;
+                // Another center may have written since, and some may go now.
+                books.ledger = None;
                 match reports::void_below(self.fleet.store(), self.uid, floor).await {
                     Ok(false) => {}
                     Ok(true) => self.fleet.accounts.void(&self.edge.id),
@@ -324,6 +335,19 @@ impl Driver<'_> {
             Output::Close => self.over = true,
         }
         None
+    }
+
+    /// Names some of the reports that were not kept in the SyncTarget's status.
+    fn say_unkept(&self, saved: &Saved) {
+        let mut facts = self.live.facts();
+        let mut new = false;
+        for (key, why) in &saved.refused {
+            new |= facts.not_kept(key, || why.to_string());
+        }
+        drop(facts);
+        if new {
+            self.fleet.statuses.push(&self.edge.id, GRACE);
+        }
     }
 
     /// An edge may take an object and have a cluster behind it that does not.
@@ -433,23 +457,4 @@ impl Driver<'_> {
 
 fn later(sender: LineSender, message: Message) -> BoxFuture<'static, std::result::Result<(), Gone>> {
     Box::pin(async move { sender.send(message).await })
-}
-
-/// The revision at which the reports are durable.
-async fn store(fleet: &Fleet, edge: &Edge, live: &Live, uid: &str, reports: &[Report]) -> Option<u64> {
-    let _turn = edge.writing.lock().await;
-    if !edge.is_current(live) {
-        return None;
-    }
-    match reports::save(fleet.store(), uid, reports).await {
-        Ok(revision) => {
-            fleet.acked(revision);
-            fleet.news.tell(|| News::Reports(edge.id.clone(), reports.into()));
-            Some(revision)
-        }
-        Err(error) => {
-            tracing::warn!(%error, edge = %edge.id, "reports of an edge could not be stored");
-            None
-        }
-    }
 }

@@ -124,6 +124,21 @@ impl Set {
         self.read().objects.clone()
     }
 
+    /// Whether an edge of this set shall hold an object, or keep it as it is.
+    pub fn has(&self, key: &str) -> bool {
+        let contents = self.read();
+        contents.objects.contains_key(key) || contents.held.contains(key)
+    }
+
+    pub fn content(&self, key: &str) -> Option<Bytes> {
+        self.read().objects.get(key).cloned()
+    }
+
+    /// What changed lately; some of it may not be in the set any more.
+    pub fn lately(&self) -> HashSet<Key> {
+        self.read().log.iter().cloned().collect()
+    }
+
     /// What cannot be made at present.
     pub fn held(&self) -> Vec<Key> {
         self.read().held.iter().cloned().collect()

@@ -51,6 +51,15 @@ impl Mount for View {
         ] {
             let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} counter\n{name}_total {value}");
         }
+        let (name, help) = ("selvedge_edge_reports_refused", "Reports of edges that were not kept, by reason.");
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} counter");
+        for (reason, count) in fleet.reports_refused.by_reason() {
+            let _ = writeln!(out, "{name}_total{{reason=\"{reason}\"}} {count}");
+        }
+        let name = "selvedge_edge_events_dropped";
+        let dropped = fleet.told.dropped();
+        let help = "Events about what edges did that were not made because there were too many.";
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} counter\n{name}_total {dropped}");
     }
 
     fn serve(&self, server: Arc<Server>, asked: Mounted) -> BoxFuture<'static, Result<Response<Body>>> {

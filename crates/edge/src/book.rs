@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 use server::cache::{Change, ChangeKind, Observer};
 use tokio::sync::Notify;
 
-use types::ObjectKey;
-
-use crate::{
-    held::Held,
+use types::{
+    ObjectKey,
     upsync::{CONFIGS, THE_ONE, Wanted},
 };
+
+use crate::held::Held;
 
 /// So many of those that are left out are remembered.
 const LEFT_OUT: usize = 32;

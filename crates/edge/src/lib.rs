@@ -18,7 +18,6 @@ pub mod show;
 #[cfg(test)]
 mod tests;
 pub mod tunnel;
-mod upsync;
 mod whole;
 mod writer;
 

@@ -10,18 +10,18 @@ use link::Key;
 use serde_json::Value;
 use server::{Server, internal::Internal, object::Object};
 use store::Commit;
-use types::ObjectKey;
+use types::{
+    ObjectKey,
+    // What is left out is said in the SyncerConfig's status.
+    upsync::{ASSOCIATED, LARGEST, MOST, THE_ONE},
+};
 
 use crate::{
     apply::{commit_and_see, place_of, put_record},
     book::{Book, CLUSTER, TOLD},
     held::Reported,
-    upsync::{ASSOCIATED, THE_ONE},
 };
 
-/// So many objects are reported whole, none larger than this. What is left out is said in the SyncerConfig's status.
-pub const MOST: usize = 1000;
-pub const LARGEST: usize = 256 << 10;
 /// A Pod of a Job of a CronJob, and one more.
 const GENERATIONS: usize = 4;
 

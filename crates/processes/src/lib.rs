@@ -11,6 +11,7 @@
 
 mod addresses;
 mod agent;
+mod files;
 mod home;
 mod images;
 mod journal;
@@ -28,6 +29,7 @@ mod wire;
 use std::{ffi::OsString, path::Path, process::ExitCode};
 
 pub use agent::{Error, Options, Processes, end_all, replace_keeper};
+pub use files::raise_limit as raise_file_limit;
 pub use images::{Images, Program};
 pub use keeper::Rules;
 

@@ -3,8 +3,8 @@
 const MIB: usize = 1 << 20;
 /// What is resident besides the heap: stacks, and the addresses that were filled in at start.
 const BESIDES: usize = 3 * MIB;
-/// Going through a larger heap would be felt.
-const LARGEST: usize = 64 * MIB;
+/// Going through a larger heap is felt: it is done only where much is to be had.
+const LARGE: usize = 64 * MIB;
 
 /// Bytes that belong to no file, by what `/proc/self/status` says.
 pub fn anonymous(status: &str) -> usize {
@@ -13,9 +13,13 @@ pub fn anonymous(status: &str) -> usize {
     amount.unwrap_or(0).saturating_mul(1024)
 }
 
-/// Whether much more is resident than is in use.
+/// Whether much more is resident than is in use. Of a large heap half must be free, and 64 MiB at least.
 pub fn is_loose(resident: usize, in_use: usize) -> bool {
-    resident <= LARGEST && resident > in_use + in_use / 8 + BESIDES + MIB
+    let loose = resident.saturating_sub(in_use + BESIDES);
+    match resident <= LARGE {
+        true => loose > in_use / 8 + MIB,
+        false => loose > in_use.max(LARGE),
+    }
 }
 
 #[cfg(test)]
@@ -30,7 +34,11 @@ mod tests {
             (20, 17, false),
             (60, 52, false),
             (60, 40, true),
-            (100, 10, false),
+            (100, 40, false),
+            (100, 10, true),
+            (300, 200, false),
+            (2000, 1500, false),
+            (2000, 100, true),
             (0, 0, false),
         ] {
             assert_eq!(is_loose(resident * MIB, in_use * MIB), expected, "{resident} MiB resident, {in_use} in use");

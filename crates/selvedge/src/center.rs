@@ -22,6 +22,7 @@ const LATER: Duration = Duration::from_secs(5);
 
 pub fn run(config: &Config) -> Result<()> {
     log_as(&config.log)?;
+    processes::raise_file_limit();
     let mut stop = Stop::within_limit()?;
     let runtime = runtime()?;
     let done = runtime.block_on(serve(config, &mut stop));
@@ -92,6 +93,7 @@ pub fn options(config: &Config, store: &store::SealedStore) -> Result<server::Op
         identity: config.identity.options()?,
         plugins: config.plugins()?,
         audit: config.audit.options(),
+        webhook_addresses: config.webhook_addresses()?,
         limits: server::Limits {
             reads: config.max_requests_inflight,
             writes: config.max_mutating_requests_inflight,
@@ -146,7 +148,10 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
 }
 
 pub fn log_as(filter: &str) -> Result<()> {
-    let filter = tracing_subscriber::EnvFilter::try_new(filter)
+    // The crate writes a line for each of some things that any client can do. What matters of them the listener says,
+    // once for many.
+    let quiet = if filter.contains("h2") { filter.to_owned() } else { format!("{filter},h2=error") };
+    let filter = tracing_subscriber::EnvFilter::try_new(quiet)
         .with_context(|| format!("{filter:?} is no log filter: try info, or info,selvedge_server=debug"))?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)

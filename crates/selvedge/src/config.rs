@@ -80,6 +80,10 @@ pub struct Settings {
     /// The same for requests that write. [default: 16 for each processor]
     #[arg(long, env = "SELVEDGE_MAX_MUTATING_REQUESTS_INFLIGHT")]
     pub max_mutating_requests_inflight: Option<usize>,
+    /// Addresses or networks, separated by commas, that webhooks of workspaces other than root may lead to although
+    /// they are this machine's own or link-local.
+    #[arg(long, env = "SELVEDGE_WEBHOOK_ALLOW_ADDRESS", value_delimiter = ',', value_name = "CIDR")]
+    pub webhook_allow_address: Vec<String>,
     #[command(flatten)]
     pub audit: AuditSettings,
     /// What is logged: error, warn, info, debug, trace, or per module as in `info,server=debug`.
@@ -112,6 +116,8 @@ pub struct Config {
     pub disable_admission_plugins: Vec<String>,
     pub max_requests_inflight: usize,
     pub max_mutating_requests_inflight: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub webhook_allow_address: Vec<String>,
     pub audit: AuditConfig,
     pub log: String,
 }
@@ -138,6 +144,7 @@ impl Config {
             disable_admission_plugins: Vec::new(),
             max_requests_inflight: limits.reads,
             max_mutating_requests_inflight: limits.writes,
+            webhook_allow_address: Vec::new(),
             audit: AuditConfig::default(),
             log: "info".into(),
         }
@@ -189,6 +196,7 @@ impl Config {
         set(&mut self.disable_admission_plugins, chosen(over.disable_admission_plugins));
         set(&mut self.max_requests_inflight, over.max_requests_inflight);
         set(&mut self.max_mutating_requests_inflight, over.max_mutating_requests_inflight);
+        set(&mut self.webhook_allow_address, chosen(over.webhook_allow_address));
         self.audit.lay(over.audit);
         set(&mut self.log, over.log);
     }
@@ -199,8 +207,15 @@ impl Config {
             .map_err(anyhow::Error::msg)
     }
 
+    /// What webhooks of tenants may reach besides what everybody may.
+    pub fn webhook_addresses(&self) -> Result<Vec<server::Network>> {
+        let read = |text: &String| text.parse().map_err(|why| anyhow::anyhow!("--webhook-allow-address: {why}"));
+        self.webhook_allow_address.iter().map(read).collect()
+    }
+
     fn check(&self) -> Result<()> {
         self.identity.options()?;
+        self.webhook_addresses()?;
         self.plugins()?;
         for endpoint in &self.etcd_endpoints {
             if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {

@@ -1,10 +1,12 @@
 //! What an edge needs to run somewhere: the manifests for an existing cluster, the unit for a bare node.
 
+use std::path::PathBuf;
+
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use crate::edge::Runtime;
+use crate::edge::{Runtime, token_in};
 
 /// For systemd, as packages install it.
 pub const UNIT: &str = include_str!("../../../deploy/systemd/selvedge-edge.service");
@@ -15,8 +17,11 @@ pub struct Manifest {
     #[arg(long)]
     center: String,
     /// The token to join with, from `selvedge join-token create`.
-    #[arg(long)]
-    token: String,
+    #[arg(long, required_unless_present = "token_file")]
+    token: Option<String>,
+    /// A file with the token to join with: what --token says can be seen by every user of the machine.
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    token_file: Option<PathBuf>,
     /// The edge's name: that of its SyncTarget at the center.
     #[arg(long)]
     name: String,
@@ -36,14 +41,19 @@ pub struct Manifest {
 
 impl Manifest {
     pub fn text(&self) -> Result<String> {
-        if let Err(why) = self.token.parse::<types::JoinToken>() {
+        let token = match (&self.token, &self.token_file) {
+            (Some(token), _) => token.clone(),
+            (None, Some(path)) => token_in(path)?.unwrap_or_default(),
+            (None, None) => String::new(),
+        };
+        if let Err(why) = token.parse::<types::JoinToken>() {
             bail!("{why}");
         }
-        let documents = self.objects().iter().map(yaml_serde::to_string).collect::<Result<Vec<_>, _>>()?;
+        let documents = self.objects(&token).iter().map(yaml_serde::to_string).collect::<Result<Vec<_>, _>>()?;
         Ok(documents.join("---\n"))
     }
 
-    fn objects(&self) -> Vec<Value> {
+    fn objects(&self, token: &str) -> Vec<Value> {
         let (name, namespace) = ("selvedge-edge", self.namespace.as_str());
         let labels = json!({"app.kubernetes.io/name": name, "app.kubernetes.io/instance": self.name});
         let metadata = json!({"name": name, "namespace": namespace, "labels": labels});
@@ -55,7 +65,7 @@ impl Manifest {
             json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": global, "rules": self.rules()}),
             json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": global,
                 "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}, "subjects": account}),
-            json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "stringData": {"token": self.token}}),
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "stringData": {"token": token}}),
             // Keys, certificates and objects outlive the pod: the token is used up by then.
             json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": {
                 "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}),
@@ -81,14 +91,14 @@ impl Manifest {
 
     fn pod(&self) -> Value {
         let name = "selvedge-edge";
-        let mut env = vec![json!({"name": "SELVEDGE_TOKEN",
-            "valueFrom": {"secretKeyRef": {"name": name, "key": "token", "optional": true}}})];
+        let mut env = Vec::new();
         if let Some(proxy) = &self.https_proxy {
             env.push(json!({"name": "HTTPS_PROXY", "value": proxy}));
         }
         let host = format!("{name}.{}.svc", self.namespace);
         let args = ["edge", "--data-dir", "/var/lib/selvedge", "--listen", "0.0.0.0:6443", "--tls-names", &host];
-        let mut args: Vec<&str> = args.into_iter().chain(["--center", &self.center, "--name", &self.name]).collect();
+        let args = args.into_iter().chain(["--token-file", "/etc/selvedge/join/token"]);
+        let mut args: Vec<&str> = args.chain(["--center", &self.center, "--name", &self.name]).collect();
         let runtime = self.runtime.and_then(|runtime| runtime.to_possible_value());
         if let Some(runtime) = &runtime {
             args.extend(["--runtime", runtime.get_name()]);
@@ -104,9 +114,12 @@ impl Manifest {
                 "resources": {"requests": {"cpu": "50m", "memory": "32Mi"}},
                 "securityContext": {"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
                     "capabilities": {"drop": ["ALL"]}},
-                "volumeMounts": [{"name": "data", "mountPath": "/var/lib/selvedge"}]
+                "volumeMounts": [{"name": "data", "mountPath": "/var/lib/selvedge"},
+                    {"name": "join", "mountPath": "/etc/selvedge/join", "readOnly": true}]
             }],
-            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+            // The Secret may be deleted when the edge has joined.
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}},
+                {"name": "join", "secret": {"secretName": name, "optional": true, "defaultMode": 0o440}}]
         })
     }
 }
@@ -120,7 +133,8 @@ mod tests {
         let token = format!("a.b.{}.root", "0".repeat(64));
         let manifest = Manifest {
             center: "https://c".into(),
-            token: token.clone(),
+            token: Some(token.clone()),
+            token_file: None,
             name: "florin".into(),
             image: "x:1".into(),
             namespace: "there".into(),
@@ -140,6 +154,6 @@ mod tests {
             ["- --runtime\n", "- cluster\n", "- delete\n", "- escalate\n"].iter().all(|one| text.contains(one)),
             "{text}"
         );
-        assert!(Manifest { token: "x".into(), ..cluster }.text().is_err());
+        assert!(Manifest { token: Some("x".into()), ..cluster }.text().is_err());
     }
 }

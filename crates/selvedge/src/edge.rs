@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
@@ -28,6 +28,7 @@ use crate::{
     deploy, fleet, inside, memory,
     process::Process,
     stop::Stop,
+    up::words,
 };
 
 /// A first start waits so long for its center; then the API is served without.
@@ -79,6 +80,10 @@ pub struct EdgeSettings {
     /// The token to join with, from `selvedge join-token create`. Needed at the first start only.
     #[arg(long, env = "SELVEDGE_TOKEN", hide_env_values = true)]
     token: Option<String>,
+    /// A file with the token to join with, read if there is no --token. Every user of the machine can see what --token
+    /// says.
+    #[arg(long, env = "SELVEDGE_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
     /// The edge's name: that of its SyncTarget at the center.
     #[arg(long, env = "SELVEDGE_NAME")]
     name: Option<String>,
@@ -125,6 +130,8 @@ struct Own {
     #[serde(skip_serializing)]
     token: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    token_file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     labels: BTreeMap<String, String>,
@@ -143,6 +150,7 @@ impl Default for Own {
         Self {
             center: None,
             token: None,
+            token_file: None,
             name: None,
             labels: BTreeMap::new(),
             runtime: Runtime::default(),
@@ -187,9 +195,10 @@ impl EdgeConfig {
                 || format!("{} is not a valid configuration (`selvedge edge config` prints one)", path.display());
             let mut all: yaml_serde::Mapping = yaml_serde::from_str(&text).with_context(wrong)?;
             let mut mine = yaml_serde::Mapping::new();
-            const OWN: [&str; 9] = [
+            const OWN: [&str; 10] = [
                 "center",
                 "token",
+                "tokenFile",
                 "name",
                 "labels",
                 "runtime",
@@ -218,6 +227,7 @@ impl EdgeConfig {
             };
             own.labels.insert(key.to_owned(), value.to_owned());
         }
+        own.token_file = settings.token_file.filter(|path| !path.as_os_str().is_empty()).or(own.token_file);
         own.runtime = settings.runtime.unwrap_or(own.runtime);
         own.kubeconfig = settings.kubeconfig.filter(|path| !path.as_os_str().is_empty()).or(own.kubeconfig);
         own.controllers = settings.controllers.unwrap_or(own.controllers);
@@ -272,20 +282,45 @@ impl EdgeConfig {
         Ok(Some(Process { data_dir, images, network, top: Arc::new(Top::of_inside()) }))
     }
 
-    fn ask(&self) -> Ask {
-        Ask {
+    fn ask(&self) -> Result<Ask> {
+        let token = match (&self.own.token, &self.own.token_file) {
+            (Some(token), _) => Some(token.clone()),
+            // The file may be gone once it was used.
+            (None, Some(path)) if !path.exists() && words::joined(&self.server.data_dir) => None,
+            (None, Some(path)) => token_in(path)?,
+            (None, None) => None,
+        };
+        Ok(Ask {
             data_dir: self.server.data_dir.clone(),
             center: self.own.center.clone(),
-            token: self.own.token.clone(),
+            token,
             name: self.own.name.clone(),
             labels: self.own.labels.clone(),
             proxy: join::Proxy::from_env(),
-        }
+        })
+    }
+}
+
+/// The token in a file; nothing if the file is empty.
+pub fn token_in(path: &Path) -> Result<Option<String>> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the join token in {} (--token-file)", path.display()))?;
+    Ok(Some(text.trim().to_owned()).filter(|token| !token.is_empty()))
+}
+
+/// A program cannot take its arguments back, so all that can be done is to say so.
+pub fn warn_of_argument(mut args: impl Iterator<Item = String>) {
+    if args.any(|arg| arg == "--token" || arg.starts_with("--token=")) {
+        tracing::warn!(
+            "every user of this machine can read the join token among the arguments of this process: pass it with --token-file"
+        );
     }
 }
 
 fn serve(config: &EdgeConfig) -> Result<()> {
     center::log_as(&config.server.log)?;
+    warn_of_argument(std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()));
+    processes::raise_file_limit();
     resident::use_one_heap();
     // An edge is a small machine, and what takes long there is the disk.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -297,7 +332,7 @@ fn serve(config: &EdgeConfig) -> Result<()> {
 }
 
 async fn run_until(config: &EdgeConfig, signals: &mut Stop) -> Result<()> {
-    let ask = config.ask();
+    let ask = config.ask()?;
     let mut joining = tokio::spawn(async move { join::join(&ask).await });
     let joined = tokio::select! {
         joined = &mut joining => Some(joined??),
@@ -427,6 +462,25 @@ async fn link(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_comes_from_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        let server = || Settings { data_dir: Some(dir.path().join("edge")), ..Settings::default() };
+        let settings = || EdgeSettings { token_file: Some(file.clone()), server: server(), ..EdgeSettings::default() };
+        let ask = || EdgeConfig::resolve(settings()).unwrap().ask();
+        let error = format!("{:#}", ask().err().unwrap());
+        assert!(error.contains("--token-file") && error.contains("token"), "{error}");
+        std::fs::write(&file, "a.b.c.root\n").unwrap();
+        assert_eq!(ask().unwrap().token.as_deref(), Some("a.b.c.root"));
+        std::fs::write(&file, "\n").unwrap();
+        assert_eq!(ask().unwrap().token, None);
+        std::fs::remove_file(&file).unwrap();
+        std::fs::create_dir(dir.path().join("edge")).unwrap();
+        std::fs::write(dir.path().join("edge/edge.json"), "{}").unwrap();
+        assert_eq!(ask().unwrap().token, None, "an edge that has joined needs none");
+    }
 
     #[test]
     fn flags_win_over_the_file() {

@@ -14,11 +14,14 @@ use crate::{
     identity::Identity,
     kinds::Kinds,
     limits::{Inflight, Limits},
+    listen,
     metrics::Metrics,
     onward::Kubelets,
     openapi::Documents,
     owner::Owner,
+    places::Places,
     range::Range,
+    webhooks::Reach,
     workspaces::Workspaces,
 };
 
@@ -68,6 +71,7 @@ pub struct Front {
     pub owner: Option<Arc<dyn Owner>>,
     pub shared_store: bool,
     pub services: Range,
+    pub reach: Reach,
 }
 
 impl Server {
@@ -82,6 +86,7 @@ impl Server {
             plugins: front.plugins,
             workspaces: index.workspaces,
             conversions: Default::default(),
+            reach: Arc::new(front.reach),
             turns: Default::default(),
             inflight: Inflight::new(&front.limits),
             openapi: Documents::default(),
@@ -91,6 +96,7 @@ impl Server {
             kubelets: front.kubelets,
             shutdown: front.shutdown,
             address: front.address,
+            places: Places::new(listen::room(front.limits.connections)),
             limits: front.limits,
             mounts: front.mounts,
             protocols: front.protocols,

@@ -123,7 +123,7 @@ impl Server {
         let sender = match sender {
             Sender::Peer(peer) => match self.identity.authenticate(peer, request.headers(), home, &*self.cache) {
                 Err(_) if mount.as_ref().is_some_and(|mount| mount.is_open(behind)) => User::anonymous(),
-                known => known?,
+                known => known.inspect(|user| peer.sent(user))?,
             },
             Sender::Known(user) => user,
         };

@@ -46,6 +46,7 @@ impl Embedded {
             owner: None,
             shared_store: false,
             services: host.services,
+            reach: Default::default(),
         };
         let mut server = Server::assemble(cache, index, front);
         // What it shows comes from elsewhere, and nobody there decides whom this process connects to.

@@ -30,7 +30,9 @@ pub mod object;
 pub mod onward;
 mod openapi;
 pub mod owner;
+mod places;
 pub mod range;
+pub mod rarely;
 mod render;
 pub mod replica;
 mod reply;
@@ -62,6 +64,7 @@ pub use limits::Limits;
 pub use listen::{Running, start};
 pub use mount::{Mount, Mounted, Protocol};
 pub use request::Query;
+pub use webhooks::Network;
 
 /// What a server is started with.
 pub struct Options {
@@ -90,6 +93,8 @@ pub struct Options {
     pub owner: Option<Arc<dyn owner::Owner>>,
     /// Where the addresses of Services come from.
     pub services: range::Range,
+    /// Addresses that webhooks of tenants may lead to although they are this machine's or its link's.
+    pub webhook_addresses: Vec<Network>,
 }
 
 impl Options {
@@ -111,6 +116,7 @@ impl Options {
             provides: true,
             owner: None,
             services: range::Range::default(),
+            webhook_addresses: Vec::new(),
         }
     }
 }
@@ -125,6 +131,7 @@ pub struct Server {
     pub plugins: Plugins,
     pub workspaces: Arc<workspaces::Workspaces>,
     pub conversions: webhooks::Conversions,
+    reach: Arc<webhooks::Reach>,
     /// Writers where quotas count take turns.
     pub turns: admission::quota::Turns,
     pub inflight: limits::Inflight,
@@ -136,6 +143,7 @@ pub struct Server {
     pub shutdown: watch::Receiver<bool>,
     pub address: SocketAddr,
     pub limits: limits::Limits,
+    places: Arc<places::Places>,
     mounts: Vec<Arc<dyn Mount>>,
     protocols: Vec<Arc<dyn Protocol>>,
     owner: Option<Arc<dyn owner::Owner>>,

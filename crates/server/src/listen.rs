@@ -1,6 +1,13 @@
 //! The listening socket: TLS, HTTP/1.1 and HTTP/2, and an orderly end.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use futures::{FutureExt, future::BoxFuture};
 use hyper::{server::conn::http1, service::service_fn};
@@ -11,7 +18,8 @@ use hyper_util::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    sync::{Notify, Semaphore, watch},
+    time::Instant,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
@@ -21,14 +29,33 @@ use crate::{
     audit::Audit,
     cache::Cache,
     controllers::{self, Controllers},
-    identity::{Identity, Peer, shared},
+    identity::{AUTHENTICATED, Identity, Peer, shared},
     onward::{Kubelets, Lingering},
+    places::Place,
+    rarely::Rarely,
     streams::Streams,
+    webhooks::Reach,
     wire,
 };
 
-/// A client has this long to shake hands, and to send its headers.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+/// A client has this long from when it connects until the head of its first request is there, and later for the head
+/// of each request.
+const HEAD: Duration = Duration::from_secs(10);
+/// Files that are kept for the store, for webhooks, kubelets and whatever else is no connection of a client.
+const OTHER_FILES: usize = 128;
+/// What a peer that has shown no certificate may have under way and unread on one HTTP/2 connection. With certificates
+/// it is more.
+const STREAMS_OF_STRANGERS: u32 = 100;
+const WINDOW_OF_STRANGERS: u32 = 256 << 10;
+const WINDOWS_OF_STRANGERS: u32 = 1 << 20;
+const STREAMS: u32 = 1000;
+const WINDOW: u32 = 1 << 20;
+const WINDOWS: u32 = 4 << 20;
+/// How long nothing is accepted after an accept has failed, at first and at most.
+const PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The group of edges: each may have a few connections only.
+const EDGES: &str = "system:edges";
 /// So many handshakes are worked on at one time, so that those who are connected already are heard between them however many
 /// come at once. One that waits for a slow client gives its turn to the next after a while.
 const HANDSHAKES: usize = 16;
@@ -92,6 +119,7 @@ async fn begin(options: Options) -> Result<Running, Error> {
         owner: options.owner,
         shared_store: options.shared_store,
         services: options.services,
+        reach: Reach { allowed: options.webhook_addresses },
     };
     let server = Arc::new(Server::assemble(cache, index, front));
     let spaces = server.workspaces.clone();
@@ -155,30 +183,44 @@ impl Running {
 }
 
 async fn accept(server: Arc<Server>, listener: TcpListener, tls: TlsAcceptor) {
+    static NOT_ACCEPTED: Rarely = Rarely::new();
+    static TURNED_AWAY: Rarely = Rarely::new();
     let mut shutdown = server.shutdown.clone();
-    let room = Arc::new(Semaphore::new(server.limits.connections));
+    let places = server.places.clone();
     let turns = Arc::new(Semaphore::new(HANDSHAKES));
+    let mut pause = PAUSE;
     loop {
-        let stream = tokio::select! {
+        let (stream, from) = tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok((stream, from)) => (stream, from.ip()),
                 Err(error) => {
                     // Usually too many open files: wait for some to close rather than spin.
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    if let Some(times) = NOT_ACCEPTED.due() {
+                        tracing::warn!(%error, times, "cannot accept connections; trying again until it works");
+                    }
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
                     continue;
                 }
             },
             () = stopped(&mut shutdown) => break,
         };
-        let Ok(place) = room.clone().try_acquire_owned() else { continue };
-        let (server, tls) = (server.clone(), tls.clone());
-        tokio::spawn(serve(server, stream, tls, turns.clone(), Arc::new(place)));
+        pause = PAUSE;
+        let before = places.turned_away();
+        let place = places.enter(from);
+        if places.turned_away() != before
+            && let Some(times) = TURNED_AWAY.due()
+        {
+            tracing::warn!(times, %from, "too many connections: those of clients that have not said who they are were closed");
+        }
+        let Some(place) = place else { continue };
+        let serving = serve(server.clone(), stream, from, tls.clone(), turns.clone(), place.clone());
+        place.served_by(tokio::spawn(serving).abort_handle());
     }
     drop(listener);
     // Every connection sees the shutdown itself and ends when its requests have.
     tokio::time::timeout(DRAIN, async {
-        while room.available_permits() < server.limits.connections {
+        while places.taken() > 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
@@ -186,37 +228,81 @@ async fn accept(server: Arc<Server>, listener: TcpListener, tls: TlsAcceptor) {
     .unwrap_or_else(|_| tracing::warn!("some requests did not finish in time"));
 }
 
-/// The stream, once both sides know whom they speak with.
-async fn shake_hands(stream: TcpStream, tls: TlsAcceptor, turns: Arc<Semaphore>) -> Option<TlsStream<TcpStream>> {
+/// So many connections there can be: fewer than asked for where the system allows fewer open files.
+pub(crate) fn room(wanted: usize) -> usize {
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let files = files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
+    wanted.min(files.saturating_sub(OTHER_FILES).max(files / 2)).max(1)
+}
+
+/// The stream, once both sides know whom they speak with, and how long the client waited for its turn.
+async fn shake_hands(
+    stream: TcpStream,
+    tls: TlsAcceptor,
+    turns: Arc<Semaphore>,
+    place: &Place,
+) -> Option<(TlsStream<TcpStream>, Duration)> {
     // Who says nothing takes no turn.
     stream.readable().await.ok()?;
+    place.work();
+    let asked = Instant::now();
     let turn = turns.acquire_owned().await.ok()?;
+    let waited = asked.elapsed();
     let mut accept = std::pin::pin!(tls.accept(stream));
-    tokio::select! {
-        done = accept.as_mut() => return done.ok(),
-        () = tokio::time::sleep(TURN) => drop(turn),
-    }
-    accept.await.ok()
+    let done = tokio::select! {
+        done = accept.as_mut() => Some(done),
+        () = tokio::time::sleep(TURN) => None,
+    };
+    drop(turn);
+    place.wait();
+    let done = match done {
+        Some(done) => done,
+        None => accept.await,
+    };
+    Some((done.inspect_err(|error| tracing::debug!(%error, "a TLS handshake failed")).ok()?, waited))
 }
 
 async fn serve(
     server: Arc<Server>,
     stream: TcpStream,
+    from: IpAddr,
     tls: TlsAcceptor,
     turns: Arc<Semaphore>,
-    place: Arc<OwnedSemaphorePermit>,
+    place: Arc<Place>,
 ) {
     let _ = stream.set_nodelay(true);
-    let from = stream.peer_addr().map_or(std::net::Ipv4Addr::UNSPECIFIED.into(), |address| address.ip());
+    let mut shutdown = server.shutdown.clone();
+    let deadline = Instant::now() + HEAD;
     // On the heap, as the connection itself below: what is needed only for a while would take its room for as long as the
     // connection lasts, and there are thousands.
-    let shaken = Box::pin(tokio::time::timeout(HANDSHAKE, shake_hands(stream, tls, turns))).await;
-    let Ok(Some(stream)) = shaken else { return };
+    let shaken = Box::pin(tokio::time::timeout_at(deadline, async {
+        tokio::select! {
+            shaken = shake_hands(stream, tls, turns, &place) => shaken,
+            () = stopped(&mut shutdown) => None,
+        }
+    }))
+    .await;
+    let Ok(Some((stream, waited))) = shaken else { return };
+    // The time in which the client waited for the server is not the client's.
+    let deadline = deadline + waited;
     let chain = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec).unwrap_or_default();
+    let has_certificate = !chain.is_empty();
     let peer = Arc::new(Peer::new(chain));
     let asked = stream.get_ref().1.alpn_protocol();
-    if let Some(protocol) = server.protocols.iter().find(|protocol| asked == Some(protocol.name())) {
-        let who = server.identity.authenticate(&peer, &http::HeaderMap::new(), crate::request::ROOT, &*server.cache);
+    let protocol = server.protocols.iter().find(|protocol| asked == Some(protocol.name()));
+    let who = (has_certificate || protocol.is_some())
+        .then(|| server.identity.authenticate(&peer, &http::HeaderMap::new(), crate::request::ROOT, &*server.cache));
+    let user = who.as_ref().and_then(|who| who.as_ref().ok());
+    let edge = user.filter(|user| user.is_in(EDGES));
+    if edge.is_some_and(|edge| !place.know_edge(&edge.name)) {
+        return tracing::debug!(%from, "an edge has too many connections; this one is closed");
+    }
+    if user.is_some_and(|user| user.is_in(AUTHENTICATED)) {
+        place.know();
+    }
+    if let (Some(protocol), Some(who)) = (protocol, who) {
+        // What is spoken there sees to itself: whom it does not know it sends away.
+        place.know();
         let speak = protocol.speak(server.clone(), who, stream);
         // A task of its own: this one has room for all that HTTP needs.
         tokio::spawn(async move {
@@ -225,41 +311,108 @@ async fn serve(
         });
         return;
     }
-    let mut shutdown = server.shutdown.clone();
+    let begun = Arc::new(Begun::default());
+    let (streams_at_once, window, windows) = match place.is_known() {
+        true => (STREAMS, WINDOW, WINDOWS),
+        false => (STREAMS_OF_STRANGERS, WINDOW_OF_STRANGERS, WINDOWS_OF_STRANGERS),
+    };
     let service = {
-        let server = server.clone();
+        let (server, begun) = (server.clone(), begun.clone());
         service_fn(move |mut request| {
             let (server, peer, place) = (server.clone(), peer.clone(), place.clone());
+            begun.mark();
             if let Some(audit) = &server.audit {
                 audit.begin(&mut request, from);
             }
-            server.handle(request, peer, place).map(Ok::<_, std::convert::Infallible>)
+            let counted = (!place.is_known()).then(|| place.request());
+            server.handle(request, peer.clone(), place.clone()).map(move |response| {
+                if let Some(counted) = counted {
+                    if peer.has_proved() {
+                        place.know_guest();
+                    }
+                    drop(counted);
+                }
+                Ok::<_, std::convert::Infallible>(response)
+            })
         })
     };
     let streams = Streams::default();
     let mut http = auto::Builder::new(streams.clone());
-    http.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE).max_buf_size(128 << 10).half_close(false);
+    http.http1().timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(128 << 10).half_close(false);
     http.http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(1000)
+        .max_concurrent_streams(streams_at_once)
         .max_header_list_size(64 << 10)
-        .initial_stream_window_size(1 << 20)
-        .initial_connection_window_size(4 << 20)
+        .initial_stream_window_size(window)
+        .initial_connection_window_size(windows)
         .max_send_buf_size(1 << 20)
         .keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(20));
     let (wire, driver) = wire::gathered(stream);
     let mut connection = Box::pin(http.serve_connection_with_upgrades(TokioIo::new(wire), service).into_owned());
     drop(http);
-    let ended = tokio::select! {
-        ended = driver.drive(connection.as_mut(), &streams) => ended,
-        () = stopped(&mut shutdown) => {
-            connection.as_mut().graceful_shutdown();
-            driver.drive(connection.as_mut(), &streams).await
+    // On the heap as well: it is over with the first request.
+    let first = Box::pin(async {
+        tokio::select! {
+            biased;
+            ended = driver.drive(connection.as_mut(), &streams) => Some(Some(ended)),
+            () = begun.wait() => Some(None),
+            () = tokio::time::sleep_until(deadline) => None,
+            () = stopped(&mut shutdown) => None,
         }
+    })
+    .await;
+    let ended = match first {
+        // No request came in time, or none will be answered any more.
+        None => return,
+        Some(Some(ended)) => ended,
+        Some(None) => tokio::select! {
+            ended = driver.drive(connection.as_mut(), &streams) => ended,
+            () = stopped(&mut shutdown) => {
+                connection.as_mut().graceful_shutdown();
+                driver.drive(connection.as_mut(), &streams).await
+            }
+        },
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended early");
+        report_end(&*error, from);
+    }
+}
+
+/// Says why a connection ended early. A client that resets requests as fast as it makes them is worth a warning, but
+/// not one for each connection.
+fn report_end(error: &(dyn std::error::Error + 'static), from: IpAddr) {
+    static RESETS: Rarely = Rarely::new();
+    let mut cause = Some(error);
+    while let Some(at) = cause {
+        if at.source().is_none() && at.to_string().contains("excessive load") {
+            if let Some(times) = RESETS.due() {
+                tracing::warn!(times, %from, "HTTP/2 connections were closed because their clients reset too many requests");
+            }
+            return;
+        }
+        cause = at.source();
+    }
+    tracing::debug!(%error, "a connection ended early");
+}
+
+/// Whether the first request of a connection is there.
+#[derive(Default)]
+struct Begun {
+    is: AtomicBool,
+    changed: Notify,
+}
+
+impl Begun {
+    fn mark(&self) {
+        if !self.is.load(Relaxed) {
+            self.is.store(true, Relaxed);
+            self.changed.notify_one();
+        }
+    }
+
+    async fn wait(&self) {
+        self.changed.notified().await;
     }
 }
 
@@ -284,7 +437,7 @@ impl Server {
         let mut http = http1::Builder::new();
         // A header for each group that somebody is in.
         http.max_headers(1000);
-        http.timer(TokioTimer::new()).header_read_timeout(HANDSHAKE).max_buf_size(128 << 10).half_close(false);
+        http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(128 << 10).half_close(false);
         let mut connection =
             Box::pin(http.serve_connection(TokioIo::new(Lingering::new(stream)), service).with_upgrades());
         let ended = tokio::select! {

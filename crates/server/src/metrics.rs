@@ -83,6 +83,7 @@ impl Metrics {
             "# HELP selvedge_revision The newest revision that readers see.\n# TYPE selvedge_revision gauge\nselvedge_revision {}",
             server.cache.revision()
         );
+        server.places.text(&mut out);
         server.inflight.text(&mut out);
         if let Some(audit) = &server.audit {
             audit.text(&mut out);

@@ -6,6 +6,7 @@ pub mod join;
 mod key;
 pub mod mailbox;
 pub mod names;
+pub mod upsync;
 
 pub use edge::EdgeId;
 pub use join::{JoinReply, JoinRequest, JoinToken};

@@ -26,6 +26,7 @@ use server::{
     object::Object,
 };
 use store::{Commit, Compare, Op};
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use types::{
     EdgeId, ObjectKey,
     forward::{Change, Done, Forward, MOST, PATH, STALE, Said, hexadecimal},
@@ -33,12 +34,16 @@ use types::{
 
 use placement::projection;
 
-use crate::{Fleet, bound};
+use crate::{Fleet, bodies::Bounds, bound, edges::Edge, refused::EVENT};
 
 /// One record for each edge with the last of the writes that waited there.
 pub const REPLAYED: &str = "edge.selvedge.dev/_replayed";
 /// An edge has so long to say what it wants.
 const ARRIVAL: Duration = Duration::from_secs(30);
+/// So many objects with writes that were not taken are remembered of an edge, by so much of their names.
+const NAMED: usize = 16;
+const LONGEST_NAME: usize = 512;
+const BOUNDS: Bounds = Bounds { bytes: MOST, time: ARRIVAL };
 
 pub struct Forwards(pub Arc<Fleet>);
 
@@ -55,8 +60,12 @@ impl Mount for Forwards {
         let fleet = self.0.clone();
         Box::pin(async move {
             let edge = fleet.known(&asked.user)?;
-            let answer = match receive(asked).await? {
-                Said::Standing { standing } => {
+            let (said, seats) = receive(&fleet, &edge, asked).await?;
+            let answer = match said {
+                Said::Standing { mut standing } => {
+                    // It is kept for as long as the edge is: no more of it than is shown.
+                    standing.objects.truncate(NAMED);
+                    standing.objects.iter_mut().for_each(|name| *name = name.chars().take(LONGEST_NAME).collect());
                     *edge.writes.lock().unwrap_or_else(PoisonError::into_inner) = Some(standing);
                     fleet.statuses.push(&edge.id, Duration::ZERO);
                     json!({})
@@ -70,10 +79,11 @@ impl Mount for Forwards {
                     let workspace = source(&fleet, &edge.id, &write.key);
                     // Whether or not the edge still listens: what was begun is finished and remembered.
                     let decided = tokio::spawn(async move {
+                        let _seats = seats;
                         let waited = (!write.id.is_empty()).then(|| (write.key.clone(), write.user.name.clone()));
                         let decided = decide(&fleet, &server, &edge.id, &workspace, *write).await;
                         if let (Some((key, user)), Err(status)) = (waited, &decided) {
-                            tell(&server, &workspace, &edge.id, &key, &user, status).await;
+                            tell(&fleet, &server, &workspace, &edge.id, &key, &user, status).await;
                         }
                         decided
                     });
@@ -88,27 +98,20 @@ impl Mount for Forwards {
     }
 }
 
-async fn receive(asked: Mounted) -> Result<Said> {
+/// What an edge says, with the seats that it takes: one of the edge's own, so that none keeps the others from being
+/// heard, and one of all.
+async fn receive(
+    fleet: &Fleet,
+    edge: &Edge,
+    asked: Mounted,
+) -> Result<(Said, (OwnedSemaphorePermit, OwnedSemaphorePermit))> {
     if asked.request.method() != http::Method::POST {
         return Err(Status::method_not_allowed());
     }
-    let body = tokio::time::timeout(ARRIVAL, read_all(asked.request.into_body())).await;
-    let body = body.map_err(|_| Status::new(408, "Timeout", "the body did not arrive in time"))??;
-    serde_json::from_slice(&body).map_err(|_| Status::bad_request("this is no write that an edge forwards"))
-}
-
-pub(crate) async fn read_all(mut body: server::mount::AnyBody) -> Result<Vec<u8>> {
-    let mut all = Vec::new();
-    while let Some(frame) = body.frame().await {
-        match frame {
-            Ok(frame) => all.extend_from_slice(frame.data_ref().map(Bytes::as_ref).unwrap_or_default()),
-            Err(error) => return Err(Status::bad_request(format!("the body could not be read: {error}"))),
-        }
-        if all.len() > MOST {
-            return Err(Status::too_large(format!("a write is no longer than {MOST} bytes")));
-        }
-    }
-    Ok(all)
+    let own = edge.forwards().seat(Instant::now() + BOUNDS.time).await?;
+    let (body, seat) = fleet.bodies.read(asked.request.into_body(), BOUNDS).await?;
+    let said = serde_json::from_slice(&body);
+    Ok((said.map_err(|_| Status::bad_request("this is no write that an edge forwards"))?, (own, seat)))
 }
 
 /// The workspace of the object that an edge holds under a key. None, if it holds none; it may have deleted it by this very write.
@@ -307,7 +310,15 @@ fn advised(mut status: Status, edge: &EdgeId, user: &User, workspace: &str) -> S
 }
 
 /// An Event on the object that a write which waited did not change.
-async fn tell(server: &Arc<Server>, workspace: &str, edge: &EdgeId, key: &str, user: &str, status: &Status) {
+async fn tell(
+    fleet: &Fleet,
+    server: &Arc<Server>,
+    workspace: &str,
+    edge: &EdgeId,
+    key: &str,
+    user: &str,
+    status: &Status,
+) {
     let state = match status.code {
         409 => "OfflineWriteConflict",
         400 | 403 | 404 | 405 | 413 | 415 | 422 => "OfflineWriteRefused",
@@ -315,6 +326,9 @@ async fn tell(server: &Arc<Server>, workspace: &str, edge: &EdgeId, key: &str, u
     };
     let Some(key) = ObjectKey::parse(key) else { return };
     let found = bound::source(server, workspace, &key);
+    if found.is_none() || !fleet.told.may_tell(server, workspace, edge, &key.to_string(), EVENT + 1000) {
+        return;
+    }
     let Some(value) = found.map(|object| object.value()).filter(|_| projection::may_belong(&key)) else { return };
     let namespace = if key.namespace.is_empty() { "default" } else { key.namespace };
     let short: String = key.name.chars().take(200).filter(|c| *c != ':').collect();

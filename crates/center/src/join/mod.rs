@@ -20,21 +20,32 @@ use server::{
     body::Body,
     clock,
     identity::{User, signing},
-    mount::AnyBody,
 };
 use types::{EdgeId, JoinReply, JoinRequest, join};
 
-use crate::GROUP;
+use crate::{
+    GROUP,
+    bodies::{Bodies, Bounds},
+};
 pub use target::{REVOKED, credential_of, is_welcome, not_welcome};
 pub use token::{New, is_forgotten, secret, shown};
 
-const MAX_REQUEST: usize = 64 << 10;
-const PATIENCE: Duration = Duration::from_secs(10);
+/// What somebody may send who has no credentials yet.
+const BOUNDS: Bounds = Bounds { bytes: 64 << 10, time: Duration::from_secs(10) };
+/// So many requests to join are read at a time, and so many wait.
+const AT_ONCE: usize = 16;
+const MAY_WAIT: usize = 256;
 /// As often is a use of a token taken again because somebody else took one in between. Each time somebody got through.
 const TRIES: usize = 1000;
 
 /// For [`server::Options::mounts`].
-pub struct Joining;
+pub struct Joining(Arc<Bodies>);
+
+impl Default for Joining {
+    fn default() -> Self {
+        Self(Arc::new(Bodies::new(AT_ONCE, MAY_WAIT)))
+    }
+}
 
 impl Mount for Joining {
     fn takes(&self, _cluster: &str, path: &str) -> bool {
@@ -50,13 +61,14 @@ impl Mount for Joining {
     }
 
     fn serve(&self, server: Arc<Server>, asked: Mounted) -> BoxFuture<'static, Result<Response<Body>>> {
+        let bodies = self.0.clone();
         Box::pin(async move {
             let (method, body) = (asked.request.method().clone(), asked.request.into_body());
             if method != Method::POST {
                 return Err(Status::method_not_allowed());
             }
-            let asks = tokio::time::timeout(PATIENCE, read(body)).await;
-            let asks = asks.map_err(|_| Status::bad_request("the request came too slowly"))??;
+            let (body, _seat) = bodies.read(body, BOUNDS).await?;
+            let asks = read(&body)?;
             let reply = answer(&server, &asked.user, &asks).await?;
             let text = serde_json::to_vec(&reply).map_err(Status::internal)?;
             let mut response = Response::new(Body::Full(Some(text.into())));
@@ -66,20 +78,12 @@ impl Mount for Joining {
     }
 }
 
-async fn read(mut body: AnyBody) -> Result<JoinRequest> {
-    let unreadable = |why: String| Status::bad_request(format!("this is no request to join: {why}"));
-    let mut bytes = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| unreadable(error.to_string()))?;
-        bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
-        if bytes.len() > MAX_REQUEST {
-            return Err(unreadable("it is too long".to_owned()));
-        }
-    }
+fn read(bytes: &[u8]) -> Result<JoinRequest> {
     if bytes.is_empty() {
         return Ok(JoinRequest::default());
     }
-    serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))
+    let unreadable = |error| Status::bad_request(format!("this is no request to join: {error}"));
+    serde_json::from_slice(bytes).map_err(unreadable)
 }
 
 async fn answer(server: &Arc<Server>, user: &User, asks: &JoinRequest) -> Result<JoinReply> {

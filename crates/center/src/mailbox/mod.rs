@@ -26,15 +26,15 @@ use types::mailbox::{self, PROVIDER};
 
 use crate::{
     Fleet,
+    bodies::Bounds,
     edges::Edge,
-    forward,
     tunnel::{self, caller},
 };
 
 pub use open::Open;
 
 /// A question of what somebody may must have arrived whole within this time.
-const ARRIVAL: Duration = Duration::from_secs(10);
+const BOUNDS: Bounds = Bounds { bytes: 256 << 10, time: Duration::from_secs(10) };
 
 /// Where people look.
 pub struct Looking(pub Arc<Fleet>);
@@ -76,7 +76,7 @@ async fn answer(fleet: Arc<Fleet>, server: Arc<Server>, asked: Mounted) -> Resul
         return tunnel::pass(fleet, server, &edge.id, user, asked.request, &asked.path).await;
     }
     if attributes.group == "authorization.k8s.io" && attributes.verb == "create" {
-        return review(server, user, &asked.path, asked.request).await;
+        return review(&fleet, server, user, &asked.path, asked.request).await;
     }
     let mailbox = Open::at(&fleet, &server, &edge).await?;
     let readable = matches!(attributes.subresource.as_str(), "" | "status" | "scale");
@@ -100,14 +100,14 @@ async fn answer(fleet: Arc<Fleet>, server: Arc<Server>, asked: Mounted) -> Resul
 
 /// What somebody may do in a mailbox, they may do in the workspace that says so for all of them.
 async fn review(
+    fleet: &Fleet,
     server: Arc<Server>,
     user: User,
     path: &str,
     request: Request<server::mount::AnyBody>,
 ) -> Result<Response<Body>> {
     let (mut parts, body) = request.into_parts();
-    let body = tokio::time::timeout(ARRIVAL, forward::read_all(body)).await;
-    let body = body.map_err(|_| Status::new(408, "Timeout", "the body did not arrive in time"))??;
+    let (body, _seat) = fleet.bodies.read(body, BOUNDS).await?;
     caller::undress(&mut parts.headers);
     let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let uri = format!("/clusters/{PROVIDER}{path}{query}");

@@ -33,6 +33,23 @@ async fn wait_for(center: &Center, path: &str, what: &str, is: impl Fn(&Value) -
     }
 }
 
+/// Asks an edge for objects of its own; returns when it was told so.
+async fn ask_for(center: &Center, edge: &TestEdge, name: &str, upsync: Value) {
+    let hand = center.hand();
+    let kind = |group: &str, resource: &str| hand.kind(group, "v1alpha1", resource).unwrap();
+    let label = |value: &mut Value| value["metadata"]["labels"]["id"] = name.into();
+    hand.change(&kind("workload.kcp.io", "synctargets"), "", name, "", label).await.unwrap();
+    let location = json!({"metadata": {"name": name, "labels": {"asked": "yes"}}, "spec": {
+        "resource": {"group": "workload.kcp.io", "version": "v1alpha1", "resource": "synctargets"},
+        "instanceSelector": {"matchLabels": {"id": name}}}});
+    hand.ensure(&kind("scheduling.kcp.io", "locations"), "", location).await.unwrap();
+    let placement = json!({"metadata": {"name": "asks"}, "spec": {"locationSelectors": [{"matchLabels": {"asked": "yes"}}],
+        "namespaceSelector": {"matchLabels": {"nobody": "has-it"}}, "upsync": upsync}});
+    hand.ensure(&kind("edge.kcp.io", "edgeplacements"), "", placement).await.unwrap();
+    let config = || content(edge, "edge.kcp.io/syncerconfigs//the-one");
+    until("the edge to be asked", || config()["spec"]["upsync"].as_array().is_some_and(|all| !all.is_empty())).await;
+}
+
 fn revision(value: &Value) -> u64 {
     value["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }
@@ -81,6 +98,8 @@ async fn whoever_watches_keeps_it_open_and_hears_of_everything() {
     let center = Center::new().await;
     center.config("a", "1").await;
     let florin = center.join("florin").await;
+    let maps = json!([{"apiGroup": "", "resources": ["configmaps"], "namespaces": ["default"], "names": ["b"]}]);
+    ask_for(&center, &florin, "florin", maps).await;
     let edge = center.fleet.edges.get(&EdgeId::new("root", "florin")).unwrap();
     let mailbox = Open::at(&center.fleet, center.server(), &edge).await.unwrap();
     let response = mailbox.read(&format!("{MAPS}?watch=1"), HeaderMap::new()).await.unwrap();
@@ -124,6 +143,8 @@ async fn custom_kinds_are_served_with_their_definitions() {
                 "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}});
     let cog = json!({"object": {"kind": "Cog", "apiVersion": "group2.test/v1", "metadata": {"name": "william"}, "spec": {"teeth": 7}}});
     let cogs = "/apis/group2.test/v1/cogs";
+    ask_for(&center, &florin, "florin", json!([{"apiGroup": "group2.test", "resources": ["cogs"], "names": ["*"]}]))
+        .await;
     assert_eq!(read(&center, "florin", cogs).await.0, 404);
     // The object may come before what defines it.
     florin.report("group2.test/cogs//william", Some(String::leak(cog.to_string())));

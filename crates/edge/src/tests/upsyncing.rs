@@ -170,7 +170,7 @@ async fn what_came_to_be_because_of_placed_objects() {
 #[tokio::test]
 async fn there_is_a_limit_and_it_is_said_what_is_left_out() {
     let edge = edge(Arc::new(MemoryStore::default())).await;
-    edge.write("core/configmaps/default/large", &own("large", &"x".repeat(whole::LARGEST))).await;
+    edge.write("core/configmaps/default/large", &own("large", &"x".repeat(types::upsync::LARGEST))).await;
     edge.write(MINE, &own("mine", "1")).await;
     edge.apply(&[(CONFIG, Some(config(maps(&["*"]))))]).await.unwrap();
     let said = edge.settle().await;

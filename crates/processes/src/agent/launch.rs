@@ -14,6 +14,7 @@ use std::{
 
 use super::environment::PASSED;
 use crate::{
+    files,
     keeper::{LISTENING, SAID, SOCKET},
     wire::Short,
 };
@@ -47,6 +48,7 @@ pub fn launch(dir: &Path, program: Option<PathBuf>) -> Result<(), String> {
         .arg("keeper")
         .arg(dir)
         .env_clear()
+        .envs(files::to_pass_on().map(|limit| (files::VARIABLE, limit)))
         .envs(PASSED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
         .current_dir("/")
         .stdin(Stdio::null())

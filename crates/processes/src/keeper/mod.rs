@@ -35,6 +35,7 @@ use serde::{Deserialize, Serialize};
 
 use self::{containers::Live, spawn::Exec, talk::Connection};
 use crate::{
+    files,
     journal::Journal,
     limits::Groups,
     logs::{Bounds, Stream},
@@ -236,7 +237,7 @@ impl Keeper {
             rules: Rules::default(),
             boot: tree::boot(),
             // Who was started by a keeper with the larger limit would not know the smaller one.
-            files: limit.current.map(|current| current.min(1024)),
+            files: files::of_containers(std::env::var(files::VARIABLE).ok().as_deref(), limit.current),
             live: BTreeMap::new(),
             execs: BTreeMap::new(),
             orphans: BTreeMap::new(),

@@ -2,7 +2,7 @@
 
 mod program;
 mod sample;
-mod words;
+pub mod words;
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -139,7 +139,8 @@ impl Plan {
                 };
                 if !words::joined(directory) {
                     let token = sample::join_token(&kubeconfig, &name_again)?;
-                    args.extend(["--token".into(), token, "--name".into(), name_again.clone()]);
+                    let file = sample::keep_token(directory, &token)?;
+                    args.extend(["--token-file".into(), file, "--name".into(), name_again.clone()]);
                 }
                 args.extend(["--runtime".into(), "process".into()]);
                 Ok(args)

@@ -164,3 +164,14 @@ mod tests {
         assert!(names(&[]).is_empty());
     }
 }
+
+/// Puts a token where the edge reads it, and nobody else.
+pub fn keep_token(directory: &Path, token: &str) -> Result<String> {
+    let file = directory.join("join-token");
+    let cannot = || format!("cannot write the join token to {}", file.display());
+    std::fs::create_dir_all(directory).with_context(cannot)?;
+    let _ = std::fs::remove_file(&file);
+    let mut open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file).with_context(cannot)?;
+    open.write_all(token.as_bytes()).with_context(cannot)?;
+    Ok(file.to_string_lossy().into_owned())
+}

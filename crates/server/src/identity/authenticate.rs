@@ -1,7 +1,10 @@
 //! From what a connection and a request bring along to the user behind them.
 
 use std::{
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -31,6 +34,8 @@ pub struct Peer {
     seen: OnceLock<Seen>,
     /// It is believed what its headers say of users.
     vouches: bool,
+    /// A request of it had credentials that are valid.
+    proved: AtomicBool,
 }
 
 /// What the authorities say of a certificate.
@@ -52,6 +57,17 @@ impl Peer {
     /// nothing else on the connection is looked at.
     pub fn vouching() -> Self {
         Self { vouches: true, ..Self::default() }
+    }
+
+    /// A request of this peer came from this user.
+    pub(crate) fn sent(&self, user: &User) {
+        if !self.has_proved() && user.is_in(AUTHENTICATED) {
+            self.proved.store(true, Relaxed);
+        }
+    }
+
+    pub(crate) fn has_proved(&self) -> bool {
+        self.proved.load(Relaxed)
     }
 
     /// Looked at once for each connection; only its end comes later.

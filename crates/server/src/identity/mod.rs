@@ -40,7 +40,7 @@ use api::status::{Result, Status};
 use http::HeaderMap;
 use serde_json::Value;
 
-pub use authenticate::{Authenticator, Bound, Found, Lookup, Peer, User};
+pub use authenticate::{AUTHENTICATED, Authenticator, Bound, Found, Lookup, Peer, User};
 pub use authorize::{Attributes, Authorizer, Decision};
 pub use error::Error;
 pub use options::{Lifetimes, Options};

@@ -4,6 +4,7 @@ use std::{io, net::SocketAddr};
 
 use serde_json::Value;
 
+use super::reach::Reach;
 use crate::cache::Cache;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -11,6 +12,18 @@ pub enum Address {
     Host { host: String, port: u16 },
     Service { cluster: String, namespace: String, name: String, port: u16 },
 }
+
+/// What is wrong with objects of the workspace itself: whoever may write webhooks there may know it.
+#[derive(Debug)]
+pub struct Own(pub String);
+
+impl std::fmt::Display for Own {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Own {}
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
@@ -45,16 +58,20 @@ impl Address {
         }
     }
 
-    /// The socket to connect to now.
-    pub async fn resolve(&self, cache: &Cache) -> io::Result<SocketAddr> {
+    /// The socket to connect to now, if there is one that may be connected to.
+    pub async fn resolve(&self, cache: &Cache, reach: Option<&Reach>) -> io::Result<SocketAddr> {
         let (host, port) = match self {
             Self::Host { host, port } => (host.clone(), *port),
             Self::Service { cluster, namespace, name, port } => {
-                of_service(cache, cluster, namespace, name, *port).map_err(io::Error::other)?
+                of_service(cache, cluster, namespace, name, *port).map_err(|why| io::Error::other(Own(why)))?
             }
         };
-        let mut found = tokio::net::lookup_host((host.as_str(), port)).await?;
-        found.next().ok_or_else(|| io::Error::other(format!("lookup {host}: no such host")))
+        let mut found = tokio::net::lookup_host((host.as_str(), port)).await?.peekable();
+        if found.peek().is_none() {
+            return Err(io::Error::other(format!("lookup {host}: no such host")));
+        }
+        let refused = || io::Error::other(format!("{host} is at an address that webhooks of tenants may not lead to"));
+        found.find(|socket| reach.is_none_or(|reach| reach.allows(socket.ip()))).ok_or_else(refused)
     }
 }
 

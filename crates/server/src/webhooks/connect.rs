@@ -18,7 +18,7 @@ use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use super::{address::Address, trust};
+use super::{address::Address, reach::Reach, trust};
 use crate::cache::Cache;
 
 #[derive(Clone)]
@@ -30,21 +30,23 @@ struct Inner {
     cache: Weak<Cache>,
     tls: TlsConnector,
     name: ServerName<'static>,
+    /// What may be connected to. Nothing: whatever is named.
+    reach: Option<Arc<Reach>>,
 }
 
 impl Connector {
-    pub fn new(address: Address, bundle: &str, cache: &Arc<Cache>) -> Result<Self, String> {
+    pub fn new(address: Address, bundle: &str, cache: &Arc<Cache>, reach: Option<Arc<Reach>>) -> Result<Self, String> {
         let name = address.server_name();
         let name = ServerName::try_from(name.clone()).map_err(|_| format!("{name:?} is no name of a server"))?;
         let tls = TlsConnector::from(trust::tls(bundle)?);
-        Ok(Self(Arc::new(Inner { address, cache: Arc::downgrade(cache), tls, name })))
+        Ok(Self(Arc::new(Inner { address, cache: Arc::downgrade(cache), tls, name, reach })))
     }
 }
 
 impl Inner {
     async fn connect(&self) -> io::Result<Stream> {
         let cache = self.cache.upgrade().ok_or_else(|| io::Error::other("the server is shutting down"))?;
-        let socket = self.address.resolve(&cache).await?;
+        let socket = self.address.resolve(&cache, self.reach.as_deref()).await?;
         let tcp = TcpStream::connect(socket).await.map_err(|error| {
             let why = match error.kind() {
                 io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),

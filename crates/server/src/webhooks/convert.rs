@@ -254,7 +254,7 @@ async fn ask(
     let uid = uuid::Uuid::new_v4().to_string();
     let review = crd::conversion_review(&uid, spoken, &desired, &values);
     let endpoint = server.conversions.endpoint(cluster, definition);
-    let answer = endpoint.post(&server.cache, &review, TIMEOUT, ANSWER).await.map_err(&failed)?;
+    let answer = endpoint.post(server, &review, TIMEOUT, ANSWER).await.map_err(&failed)?;
     let mut converted = crd::converted(&uid, &desired, &values, &answer).map_err(&failed)?;
     if let Some(version) = definition.version(version) {
         converted.iter_mut().for_each(|value| {

@@ -1,10 +1,6 @@
 //! One webhook as it is called: its URL, and the client that keeps connections to it.
 
-use std::{
-    error::Error,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{error::Error, sync::OnceLock, time::Duration};
 
 use bytes::Bytes;
 use http::{
@@ -19,10 +15,10 @@ use hyper_util::{
 use serde_json::Value;
 
 use super::{
-    address::{self, Address},
+    address::{self, Address, Own},
     connect::Connector,
 };
-use crate::cache::Cache;
+use crate::{Server, rarely::Rarely, request::ROOT};
 
 /// A quiet webhook keeps its connections this long, and this many.
 const IDLE: Duration = Duration::from_secs(60);
@@ -30,23 +26,33 @@ const SPARE: usize = 4;
 
 type Http = Client<Connector, Full<Bytes>>;
 
+/// All that a tenant is told of a webhook that cannot be used. What exactly went wrong would tell of a network that is
+/// not the tenant's.
+const UNREACHABLE: &str = "the webhook cannot be reached, or gives no answer that can be used";
+
 pub struct Endpoint {
+    /// Of a workspace other than `root`: it leads only where tenants' webhooks may.
+    tenant: Option<Box<str>>,
     place: Result<(Address, String), String>,
     bundle: String,
     /// Made by the first call.
     client: OnceLock<Result<Http, String>>,
+    failed: Rarely,
 }
 
 impl Endpoint {
     /// From a `clientConfig`. What is wrong with it is told by whoever calls.
     pub fn new(cluster: &str, config: &Value) -> Self {
         let bundle = config["caBundle"].as_str().unwrap_or_default().to_owned();
-        Self { place: address::read(cluster, config), bundle, client: OnceLock::new() }
+        let tenant = (cluster != ROOT).then(|| cluster.into());
+        let place = address::read(cluster, config);
+        Self { tenant, place, bundle, client: OnceLock::new(), failed: Rarely::new() }
     }
 
-    fn client(&self, address: &Address, cache: &Arc<Cache>) -> Result<&Http, String> {
+    fn client(&self, address: &Address, server: &Server) -> Result<&Http, String> {
         let make = || {
-            let connector = Connector::new(address.clone(), &self.bundle, cache)?;
+            let reach = self.tenant.is_some().then(|| server.reach.clone());
+            let connector = Connector::new(address.clone(), &self.bundle, &server.cache, reach)?;
             let mut builder = Client::builder(TokioExecutor::new());
             builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).pool_max_idle_per_host(SPARE);
             Ok(builder.build(connector))
@@ -57,7 +63,7 @@ impl Endpoint {
     /// Asks, and waits for the answer. The error says what went wrong in upstream's words.
     pub async fn post(
         &self,
-        cache: &Arc<Cache>,
+        server: &Server,
         question: &Value,
         timeout: Duration,
         limit: usize,
@@ -65,7 +71,7 @@ impl Endpoint {
         let (address, url) = self.place.as_ref().map_err(Clone::clone)?;
         let joint = if url.contains('?') { '&' } else { '?' };
         let url = format!("{url}{joint}timeout={}s", timeout.as_secs());
-        let client = self.client(address, cache)?;
+        let client = self.client(address, server)?;
         let body = serde_json::to_vec(question).map_err(|error| error.to_string())?;
         let request = Request::post(&url)
             .header(CONTENT_TYPE, "application/json")
@@ -73,16 +79,24 @@ impl Endpoint {
             .header(USER_AGENT, "kube-apiserver-admission")
             .body(Full::new(Bytes::from(body)))
             .map_err(|error| error.to_string())?;
-        match tokio::time::timeout(timeout, exchange(client, request, limit)).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(Failure::Transport(why))) => Err(format!("Post {url:?}: {why}")),
-            Ok(Err(Failure::Answer(why))) => Err(why),
-            Err(_) => Err(format!("Post {url:?}: context deadline exceeded")),
+        let why = match tokio::time::timeout(timeout, exchange(client, request, limit)).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(Failure::Own(why))) => return Err(format!("Post {url:?}: {why}")),
+            Ok(Err(Failure::Transport(why))) => format!("Post {url:?}: {why}"),
+            Ok(Err(Failure::Answer(why))) => why,
+            Err(_) => format!("Post {url:?}: context deadline exceeded"),
+        };
+        let Some(workspace) = &self.tenant else { return Err(why) };
+        if let Some(times) = self.failed.due() {
+            tracing::warn!(%workspace, url, times, why, "a webhook of a workspace cannot be used");
         }
+        Err(format!("Post {url:?}: {UNREACHABLE}"))
     }
 }
 
 enum Failure {
+    /// Something is wrong with the objects that say where it is.
+    Own(String),
     /// No answer came.
     Transport(String),
     /// One came that cannot be used.
@@ -90,7 +104,7 @@ enum Failure {
 }
 
 async fn exchange(client: &Http, request: Request<Full<Bytes>>, limit: usize) -> Result<Value, Failure> {
-    let response = client.request(request).await.map_err(|error| Failure::Transport(deepest(&error)))?;
+    let response = client.request(request).await.map_err(|error| failure(&error))?;
     let status = response.status();
     let body = Limited::new(response.into_body(), limit).collect().await.map_err(|error| {
         match error.downcast_ref::<http_body_util::LengthLimitError>() {
@@ -122,6 +136,18 @@ fn refusal(status: StatusCode, body: &[u8]) -> String {
         }
         code => format!("the server responded with the status code {code} but did not return more information"),
     }
+}
+
+fn failure(error: &(dyn Error + 'static)) -> Failure {
+    let mut at = Some(error);
+    while let Some(here) = at {
+        let inner = here.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        if let Some(own) = inner.and_then(|inner| inner.downcast_ref::<Own>()) {
+            return Failure::Own(own.to_string());
+        }
+        at = here.source();
+    }
+    Failure::Transport(deepest(error))
 }
 
 /// What an error is about in the end; what lies around it only says that a request failed.

@@ -4,9 +4,11 @@ mod address;
 mod connect;
 pub mod convert;
 mod endpoint;
+mod reach;
 mod trust;
 
 pub(crate) use trust::describe;
 
 pub use convert::Conversions;
 pub use endpoint::Endpoint;
+pub use reach::{Network, Reach};

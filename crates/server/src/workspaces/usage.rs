@@ -5,7 +5,10 @@
 
 use std::{
     fmt::Write as _,
-    sync::{Arc, PoisonError, atomic::Ordering::Relaxed},
+    sync::{
+        Arc, PoisonError,
+        atomic::{AtomicI64, Ordering::Relaxed},
+    },
 };
 
 use api::status::{Result, Status};
@@ -157,6 +160,39 @@ impl Workspaces {
         Ok(room)
     }
 
+    /// Whether a workspace has room for so much that nobody writes through its API, such as what its edges report. Why
+    /// not, if not.
+    pub fn has_room(&self, path: &str, objects: i64, bytes: i64) -> std::result::Result<(), String> {
+        let all = self.limits.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(space) = self.get(path).filter(|_| path != ROOT && !all.is_empty()) else { return Ok(()) };
+        for space in space.upwards() {
+            let Some(limits) = all.get(&*space.of_type()) else { continue };
+            let used = |count: &AtomicI64, more: &AtomicI64| count.load(Relaxed) + more.load(Relaxed);
+            for (what, wanted, used, limit) in [
+                ("objects", objects, used(&space.objects, &space.more_objects), limits.objects),
+                ("bytes", bytes, used(&space.bytes, &space.more_bytes), limits.bytes),
+            ] {
+                let limit = limit.map(|limit| i64::try_from(limit).unwrap_or(i64::MAX));
+                if let Some(limit) = limit.filter(|limit| wanted > 0 && used.saturating_add(wanted) > *limit) {
+                    return Err(format!(
+                        "exceeded the limit of workspace {}: {what}: requested {wanted}, used {used}, limited to {limit}",
+                        space.path
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts bytes that are kept for a workspace besides its objects, or gives them back.
+    pub fn count_bytes(&self, path: &str, bytes: i64) {
+        if bytes != 0 {
+            let space = self.space(path);
+            space.add(0, bytes);
+            self.forget_empty(&space);
+        }
+    }
+
     /// For `/metrics`: how many workspaces there are, and what is used of every limit.
     pub fn metrics(&self, out: &mut String) {
         let _ = writeln!(
@@ -267,6 +303,22 @@ mod tests {
         drop(first);
         let space = all.get("root:a").unwrap();
         assert_eq!((space.more_objects.load(Relaxed), space.more_bytes.load(Relaxed)), (0, 0));
+    }
+
+    #[test]
+    fn what_is_no_object_counts_as_well() {
+        let all = small(1000, 1000);
+        let used = all.get("root:a").unwrap().bytes.load(Relaxed);
+        assert!(all.has_room("root:a:b", 1, 1000 - used).is_ok());
+        all.count_bytes("root:a:b", 900 - used);
+        let why = all.has_room("root:a:b", 0, 101).unwrap_err();
+        assert!(why.contains("workspace root:a: bytes: requested 101, used 900, limited to 1000"), "{why}");
+        assert!(all.admit_in("root:a", &create(101)).is_err() && all.has_room("root:a:b", 0, 100).is_ok());
+        assert!(all.has_room("root", 0, 1 << 40).is_ok());
+        all.count_bytes("root:a:b", used - 900);
+        assert!(all.admit_in("root:a", &create(101)).is_ok());
+        all.count_bytes("root:gone", -5);
+        assert!(all.get("root:gone").is_none());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::{
     matching::Constraints,
     question::Question,
 };
-use crate::{kinds::Kind, webhooks::Endpoint};
+use crate::{kinds::Kind, rarely::Rarely, webhooks::Endpoint};
 
 pub use mutate::{Rounds, mutate};
 pub use validate::validate;
@@ -35,6 +35,7 @@ pub struct Hook {
     /// `reinvocationPolicy: IfNeeded`.
     again: bool,
     review_version: Option<&'static str>,
+    passed_over: Rarely,
 }
 
 impl Hook {
@@ -60,6 +61,7 @@ impl Hook {
             dry_run: matches!(hook["sideEffects"].as_str(), Some("None" | "NoneOnDryRun")),
             again: hook["reinvocationPolicy"] == "IfNeeded",
             review_version: hook["admissionReviewVersions"].as_array().into_iter().flatten().find_map(spoken),
+            passed_over: Rarely::new(),
         }
     }
 
@@ -99,7 +101,9 @@ impl Hook {
                 }
             }
             Err(why) if self.fails_open => {
-                tracing::warn!(webhook = self.name, error = why, "a webhook failed and is passed over");
+                if let Some(times) = self.passed_over.due() {
+                    tracing::warn!(webhook = self.name, times, error = why, "a webhook failed and is passed over");
+                }
                 Ok(None)
             }
             Err(why) => Err(Status::internal(format!("failed calling webhook {:?}: {why}", self.name))),
@@ -111,8 +115,8 @@ impl Hook {
             self.review_version.ok_or("webhook does not accept known AdmissionReview versions (v1, v1beta1)")?;
         let uid = uuid::Uuid::new_v4().to_string();
         let asked = review::question(&uid, version, question, form);
-        let cache = &question.call.server.cache;
-        let answer = self.endpoint.post(cache, &asked, self.timeout, ANSWER).await;
+        let server = &question.call.server;
+        let answer = self.endpoint.post(server, &asked, self.timeout, ANSWER).await;
         let answer = answer.map_err(|why| format!("failed to call webhook: {why}"))?;
         review::answer(&self.name, &uid, version, mutating, &answer)
             .map_err(|why| format!("received invalid webhook response: {why}"))

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use types::ObjectKey;
+
+use crate::ObjectKey;
 
 /// Where the configuration lies, and the key of the only one that counts.
 pub const CONFIGS: &str = "edge.kcp.io/syncerconfigs";
@@ -12,6 +13,10 @@ pub const THE_ONE: &str = "root//the-one";
 const DEFINITIONS: &str = "apiextensions.k8s.io/customresourcedefinitions";
 /// What controllers here make of placed objects.
 pub const ASSOCIATED: [&str; 3] = ["apps/replicasets", "core/pods", "batch/jobs"];
+
+/// So many objects an edge reports whole, and no report is larger than this. Edges keep to it, and centers see to it.
+pub const MOST: usize = 1000;
+pub const LARGEST: usize = 256 << 10;
 
 /// What an edge is asked to report besides how the center's own objects fare.
 #[derive(Clone, Debug, Default, PartialEq)]
