@@ -217,7 +217,7 @@ def test_an_export_without_its_key_serves_nothing(world):
         assert spoil()[0] == 200
         wait_for("the export to lose its identity", lambda: valid() == "False")
         wait_for("its view to close", lambda: bob.send("GET", everywhere)[0] == 404)
-        # Who binds it keeps what is there.
+        # Workspaces that bind it keep what is there.
         assert names(world.victor.send("GET", widgets(user))[1]) == ["a"]
         bob.send("DELETE", at)
         key["metadata"] = {"name": "widgets", "namespace": "kcp-system"}
@@ -469,7 +469,7 @@ def test_the_log_says_who_was_impersonated_and_why_it_was_allowed(world, thief, 
         assert "bob-rules" in event["annotations"][note + "reason"] and "impersonatedUser" not in event
         event = told(world, bob, "GET", f"{door}/{where}/apis", headers=MASTERS, code=code)
         assert event["impersonatedUser"]["username"] == "x" and event["annotations"][note + "decision"] == "allow"
-    # Who was let become somebody, and not let do it as that one, is written down as well.
+    # An impersonation that was allowed is written down as well if the request itself was refused.
     event = told(world, bob, "GET", f"{door}/*/apis/example.io/v1/widgets", headers={"Impersonate-User": "nobody"}, code=403)
     assert event["impersonatedUser"]["username"] == "nobody" and event["annotations"][note + "decision"] == "forbid"
     uid = center.api("GET", f"/clusters/{thief.home}{SYNCTARGETS}/thief")["metadata"]["uid"]
@@ -499,7 +499,7 @@ def test_strangers_cannot_tell_which_edges_there_are(world, thief):
             a = said(who, f"/clusters/{there}-mb{path}", method, headers)
             b = said(who, f"/clusters/{missing}-mb{path}", method, headers)
             assert a == b, (path, method, headers, a, b)
-    # Who may know is told what is wrong: whoever may ask the edge for something, or see its SyncTarget.
+    # A user who may ask the edge for something, or see its SyncTarget, is told what is wrong.
     allow(center, home, "mallory", ["get"], ["synctargets/proxy"], group="workload.kcp.io", resourceNames=["thief"])
     wait_for("the role", lambda: world.mallory.code("GET", f"/clusters/{home}:thief-mb/version") == 200)
     code, reply = world.mallory.request("DELETE", f"/clusters/{home}:thief-mb{SECRETS}/hidden")

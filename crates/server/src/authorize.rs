@@ -131,7 +131,8 @@ impl Workspace {
         None
     }
 
-    /// Nobody may give others what they do not have here: checks the rules of a role that a user wants to write or to bind.
+    /// Nobody may give others what they do not have here: checks the rules of a role that a user wants to write or to
+    /// bind.
     pub fn check_escalation(&self, user: &User, namespace: &str, rules: &[Rule]) -> std::result::Result<(), String> {
         let user = workspaces::seen_from(user, &self.cluster);
         self.roles.read().unwrap_or_else(PoisonError::into_inner).check_escalation(&user, namespace, rules)
@@ -165,7 +166,8 @@ impl Authorizer for Workspace {
 }
 
 impl Server {
-    /// The user that a request is made as: the sender, or whom the sender may impersonate. The audit log is told of the latter.
+    /// The user that a request is made as: the sender, or whom the sender may impersonate. The audit log is told of the
+    /// latter.
     pub fn act_as(
         &self,
         sender: User,
@@ -200,7 +202,8 @@ impl Server {
         user.is_ok_and(|user| self.authorize(&user, cluster, attributes).is_ok())
     }
 
-    /// Somebody shows the certificate of an edge that was revoked, whose SyncTarget is gone, or in whose name another machine has joined.
+    /// Somebody shows the certificate of an edge that was revoked, whose SyncTarget is gone, or in whose name another
+    /// machine has joined.
     pub fn is_shut_out(&self, user: &User) -> bool {
         let edge = Some(user).filter(|user| user.is_in(EDGES)).and_then(|user| edge_of(&user.name));
         let Some((workspace, name)) = edge else { return false };
@@ -275,6 +278,7 @@ impl Lookup for Cache {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
     use serde_json::json;
 
     use super::*;
@@ -336,7 +340,8 @@ mod tests {
         }
     }
 
-    /// Whom somebody became in another workspace has no rights to give here: neither those of the group, nor those of the name.
+    /// A user from impersonation in another workspace has no rights to give here: neither those of the group, nor those
+    /// of the name.
     #[test]
     fn nobody_gives_away_what_they_are_elsewhere() {
         let authorization = Authorization::default();
@@ -390,12 +395,13 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whoever a tenant becomes in the own workspace, and whatever the headers say: it is worth something there and nothing elsewhere, by
-        /// every way in which rights are asked for. Whoever an administrator of the server becomes is that one everywhere.
+        /// A user whom a tenant impersonates counts in the tenant's workspace and nowhere else, for every way to ask
+        /// about rights and whatever the headers say. A user whom an administrator of the server impersonates counts
+        /// everywhere.
         #[test]
         fn impersonation_counts_where_it_was_allowed(
-            by_admin: bool, home in 0..3usize, name in 0..NAMES.len(), groups in proptest::collection::vec(0..GROUPS.len(), 0..4),
-            forged in proptest::collection::vec((0..3usize, 0..SPACES.len()), 0..3),
+            by_admin: bool, home in 0..3usize, name in 0..NAMES.len(), groups in vec(0..GROUPS.len(), 0..4),
+            forged in vec((0..3usize, 0..SPACES.len()), 0..3),
         ) {
             let authorization = town();
             let (tenant, place) = (["t0", "t1", "t2"][home], SPACES[home]);
@@ -414,8 +420,10 @@ mod tests {
             proptest::prop_assert!(!user.is_itself());
             proptest::prop_assert_eq!(user.rules_everywhere(), by_admin && masters);
             proptest::prop_assert_eq!(workspaces::reaches_all(&user), by_admin && (masters || controller));
-            let everything = [Rule { verbs: vec!["*".into()], groups: vec!["*".into()], resources: vec!["*".into()], ..Rule::default() }];
-            let delete = of_target(Verb::Delete, &Target { resource: "secrets".into(), namespace: "ns".into(), ..Target::default() });
+            let all = || vec!["*".to_owned()];
+            let everything = [Rule { verbs: all(), groups: all(), resources: all(), ..Rule::default() }];
+            let secrets = Target { resource: "secrets".into(), namespace: "ns".into(), ..Target::default() };
+            let delete = of_target(Verb::Delete, &secrets);
             for cluster in SPACES.into_iter().chain([ROOT, EVERYWHERE]) {
                 let there = cluster == place || by_admin;
                 let is_account = user.name.starts_with("system:serviceaccount:");
@@ -424,7 +432,8 @@ mod tests {
                 let here = authorization.in_workspace(cluster);
                 let seen = workspaces::seen_from(&user, cluster);
                 proptest::prop_assert_eq!(here.allows(&seen, &delete), expected, "{} {:?}", cluster, seen);
-                proptest::prop_assert_eq!(here.check_escalation(&user, "ns", &everything).is_ok(), expected, "{} {:?}", cluster, seen);
+                let gives = here.check_escalation(&user, "ns", &everything).is_ok();
+                proptest::prop_assert_eq!(gives, expected, "{} {:?}", cluster, seen);
                 proptest::prop_assert_eq!(seen.rules(cluster), counts, "{} {:?}", cluster, seen);
                 // Also without looking at who they are there.
                 proptest::prop_assert!(there || !here.allows(&user, &delete), "{} {:?}", cluster, user);

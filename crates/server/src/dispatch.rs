@@ -174,7 +174,8 @@ impl Server {
         }
     }
 
-    /// May the sender of a request, or whom they act as, do that in this workspace? If so, as whom. The audit log is told.
+    /// May the sender of a request, or whom they act as, do that in this workspace? If so, as whom. The audit log is
+    /// told.
     pub fn allow<B>(&self, sender: User, request: &Request<B>, cluster: &str, attributes: &Attributes) -> Result<User> {
         self.allow_from(sender, (request.headers(), request.extensions()), cluster, attributes)
     }

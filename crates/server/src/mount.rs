@@ -30,13 +30,14 @@ pub trait Mount: Send + Sync + 'static {
         false
     }
 
-    /// Whether a path shall look as if nothing were there to somebody who may not know of it. It is then answered as any other path of a
-    /// workspace that does not exist.
+    /// Whether a path shall look as if nothing were there to somebody who may not know of it. It is then answered as
+    /// any other path of a workspace that does not exist.
     fn hides(&self, _server: &Server, _user: &User, _cluster: &str, _asked: (&Method, &HeaderMap)) -> bool {
         false
     }
 
-    /// Whether only edges ask here. It is then up to the mount which of their certificates are still good, and what the others are told.
+    /// Whether only edges ask here. It is then up to the mount which of their certificates are still good, and what the
+    /// others are told.
     fn is_for_edges(&self) -> bool {
         false
     }

@@ -30,7 +30,8 @@ pub fn right(edge: &EdgeId, method: &Method, upgrade: bool) -> Attributes {
     }
 }
 
-/// Of these, somebody must be allowed one there to know that the edge exists: to see its SyncTarget, or to ask the edge for anything.
+/// Of these, somebody must be allowed one there to know that the edge exists: to see its SyncTarget, or to ask the edge
+/// for anything.
 pub fn knowing(edge: &EdgeId) -> impl Iterator<Item = Attributes> {
     let seeing = Attributes { subresource: String::new(), ..right(edge, &Method::GET, false) };
     let methods = [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
@@ -38,13 +39,13 @@ pub fn knowing(edge: &EdgeId) -> impl Iterator<Item = Attributes> {
 }
 
 /// A user of the center as an edge knows them. People and their groups are the same everywhere. Accounts and nodes of the center are not
-/// those of the same name at the edge. Whom somebody became in one workspace of the center, by rights that they have there, they are
-/// there only: an edge is told of nobody but those who are somebody everywhere.
+/// those of the same name at the edge. A user whom somebody became by impersonation in one workspace counts in
+/// that workspace only, so the edge is not told of such users.
 pub fn abroad(mut user: User, edge: &EdgeId) -> Result<User> {
     if let Some(workspace) = user.scope() {
         let why = format!(
-            "User {:?} counts in the workspace {workspace} only, and the edge {edge} decides by itself whom it lets do what: ask in your own \
-             name, without impersonation",
+            "User {:?} counts in the workspace {workspace} only, and the edge {edge} decides by itself whom it lets do \
+             what: ask in your own name, without impersonation",
             user.name
         );
         return Err(Status::forbidden("workload.kcp.io", "synctargets", &edge.name, &why));

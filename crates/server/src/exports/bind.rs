@@ -24,7 +24,8 @@ pub struct World<'a> {
     pub taken: &'a dyn Fn(&Definition) -> Option<String>,
 }
 
-/// The new status. Resources once bound stay bound, if the export can have given them: their objects are in the workspace.
+/// The new status. Resources once bound stay bound, if the export can have given them: their objects are in the
+/// workspace.
 pub fn status(binding: &Value, world: &World<'_>, now: &str) -> Value {
     let mut status = if binding["status"].is_object() { binding["status"].clone() } else { json!({}) };
     let mut all = conditions::of(binding);
@@ -263,7 +264,8 @@ mod tests {
         let gave = |one: &Value| one["resource"] != "edgeplacements";
         let entry =
             |resource: &str| json!({"group": "x.io", "resource": resource, "schema": {"name": "n", "UID": "u"}});
-        let old = json!({"spec": {}, "status": {"phase": "Bound", "boundResources": [entry("looms"), entry("edgeplacements")]}});
+        let before = [entry("looms"), entry("edgeplacements")];
+        let old = json!({"spec": {}, "status": {"phase": "Bound", "boundResources": before}});
         let bound = |export: Option<Value>, identity: Option<&str>| {
             let world = World { provider: "p", export, identity, gave: &gave, schema: &schema, taken: &free };
             let now = status(&old, &world, "t");

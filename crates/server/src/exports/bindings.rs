@@ -63,8 +63,9 @@ async fn look_after(hand: &Internal, object: &Object) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether an export can have given this entry of a binding's status. Tenants cannot write any of what this is decided by, except for what
-/// is theirs: the schema that the entry names must be one of the provider's workspace, and its identity no other export's.
+/// Whether an export can have given this entry of a binding's status. Tenants cannot write any of what this is decided
+/// by, except for what is theirs: the schema that the entry names must be one of the provider's workspace, and its
+/// identity no other export's.
 fn gave(server: &Server, (provider, export): (&str, &str), one: &Value) -> bool {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (group, resource, named) = (text(&one["group"]), text(&one["resource"]), &one["schema"]);
@@ -83,7 +84,8 @@ fn gave(server: &Server, (provider, export): (&str, &str), one: &Value) -> bool 
                 && spec["group"] == one["group"]
                 && spec["names"]["plural"] == one["resource"]
         }
-        // A schema that is bound goes only with its workspace. Without it nothing is served, but its objects have to be found.
+        // A schema that is bound goes only with its workspace. Without it nothing is served, but its objects have to be
+        // found.
         None => server.cache.get(EXPORTS, &key).is_none() || server.workspaces.is_leaving(provider),
     };
     is_there && server.exports.read().may_have_given(&key, &text(&named["identityHash"]))
@@ -148,7 +150,7 @@ mod tests {
         panic!("waited in vain for {what}");
     }
 
-    /// Whoever wrote it: a status that says more than its sources is put right, and nothing is served by it meanwhile.
+    /// A status that says more than its sources is put right, and nothing is served by it meanwhile.
     #[tokio::test]
     async fn what_was_forged_is_put_right() {
         let dir = tempfile::tempdir().unwrap();
@@ -180,8 +182,8 @@ mod tests {
         assert_eq!(right[0]["schema"]["identityHash"], mine.as_str());
 
         let entry = |group: &str, resource: &str, uid: &Value, identity: &str| {
-            json!({"group": group, "resource": resource,
-            "storageVersions": ["v1"], "schema": {"name": "v1.widgets.example.io", "UID": uid, "identityHash": identity}})
+            let schema = json!({"name": "v1.widgets.example.io", "UID": uid, "identityHash": identity});
+            json!({"group": group, "resource": resource, "storageVersions": ["v1"], "schema": schema})
         };
         let uid = &right[0]["schema"]["UID"];
         let unknown = Value::from("0");

@@ -79,9 +79,10 @@ async fn look_after(exports: &Exports, server: &Arc<Server>, object: &Object) ->
     Ok(())
 }
 
-/// The identity of an export whose Secret holds this key, and how it stands with it. The hash in its status is only compared: what has
-/// another key than it had serves nothing, as the objects that are bound belong to the old one. A hash that is another export's was never
-/// its own: it was written by somebody whom an older server took for itself, and the key says what is right.
+/// The identity of an export whose Secret holds this key, and how it stands with it. The hash in its status is only
+/// compared: what has another key than it had serves nothing, as the objects that are bound belong to the old one. A
+/// hash that is another export's was never its own: it was written by somebody whom an older server took for itself,
+/// and the key says what is right.
 fn identity(
     export: &Value,
     key: Option<&[u8]>,
@@ -90,18 +91,20 @@ fn identity(
     let known = export["status"]["identityHash"].as_str().unwrap_or_default();
     let why = match key.map(hash) {
         None => {
-            "the Secret named in spec.identity.secretRef is missing, or has no field \"key\". Until it is restored, nothing is served"
+            "the Secret named in spec.identity.secretRef is missing, or has no field \"key\". Until it is restored, \
+             nothing is served"
         }
         Some(new) if known.is_empty() || new == known || is_of_another(known) => return (State::Good, Some(new)),
         Some(_) => {
-            "the key is not the one of status.identityHash. An identity cannot change, as bound objects belong to it: restore the key, or \
-             make the APIExport anew. Until then, nothing is served"
+            "the key is not the one of status.identityHash. An identity cannot change, as bound objects belong to it: \
+             restore the key, or make the APIExport anew. Until then, nothing is served"
         }
     };
     (State::Bad("IdentityVerificationFailed", why.to_owned()), None)
 }
 
-/// The status of an export. Nothing of the old one stays but the hash of a key that is not there, and since when conditions hold.
+/// The status of an export. Nothing of the old one stays but the hash of a key that is not there, and since when
+/// conditions hold.
 fn status(export: &Value, state: &State<'_>, identity: Option<String>, url: &str, now: &str) -> Value {
     let mut status = json!({"virtualWorkspaces": [{"url": url}]});
     let hash = identity.map_or_else(|| export["status"]["identityHash"].clone(), Value::from);
@@ -166,11 +169,12 @@ mod tests {
         }
     }
 
-    /// Whatever a status says, the identity is that of the key or none.
+    /// The identity is that of the key or none, whatever the status says.
     #[test]
     fn a_forged_status_is_not_believed() {
         let mut export = json!({"status": {"identityHash": hash(b"of somebody else"), "anything": true, "conditions": [
-            {"type": "IdentityValid", "status": "True", "lastTransitionTime": "t"}, {"type": "Mine", "status": "True"}]}});
+            {"type": "IdentityValid", "status": "True", "lastTransitionTime": "t"},
+            {"type": "Mine", "status": "True"}]}});
         let (state, found) = identity(&export, Some(b"mine"), |_| false);
         let now = status(&export, &state, found.clone(), "https://x", "t1");
         assert!(found.is_none() && now["conditions"][0]["status"] == "False");

@@ -15,8 +15,8 @@ use crate::object::Object;
 pub struct Export {
     pub schemas: Vec<Box<str>>,
     pub claims: Vec<Claim>,
-    /// The hash of its key, once this process has seen the key. Empty until then, and when the key is missing or another one: nothing that
-    /// is stored in the export's status is believed.
+    /// The hash of its key, once this process has seen the key. Empty until then, and when the key is missing or
+    /// another one: nothing that is stored in the export's status is believed.
     pub identity: Box<str>,
     /// Binders are held to the roles of the export's own workspace.
     pub has_policy: bool,
@@ -143,13 +143,15 @@ impl Index {
         Some((&binding.export, self.exports.get(&binding.export)?))
     }
 
-    /// Whether what an export has given can be of this identity: its own, or one that it had before and nobody else has.
+    /// Whether what an export has given can be of this identity: its own, or one that it had before and nobody else
+    /// has.
     fn may_have(&self, export: &str, identity: &str) -> bool {
         let own = self.exports.get(export).is_some_and(|export| &*export.identity == identity);
         own || self.of_identity(identity).next().is_none()
     }
 
-    /// The same for what is bound already. It stays while the export is gone or without its key: it may have moved elsewhere with its key.
+    /// The same for what is bound already. It stays while the export is gone or without its key: it may have moved
+    /// elsewhere with its key.
     pub fn may_have_given(&self, export: &str, identity: &str) -> bool {
         let is_known = self.exports.get(export).is_some_and(|export| !export.identity.is_empty());
         !is_known || self.may_have(export, identity)
@@ -244,7 +246,8 @@ mod tests {
 
     fn binding(path: &str, phase: &str, claims: Value) -> Value {
         json!({"spec": {"reference": {"export": {"path": path, "name": "x"}}}, "status": {"phase": phase,
-            "boundResources": [{"group": "example.io", "resource": "widgets", "schema": {"name": "v1.widgets.example.io", "identityHash": "abc"}}],
+            "boundResources": [{"group": "example.io", "resource": "widgets",
+                "schema": {"name": "v1.widgets.example.io", "identityHash": "abc"}}],
             "appliedPermissionClaims": claims}})
     }
 
@@ -305,8 +308,8 @@ mod tests {
             assert_eq!(index.may_have(export, identity), may, "{export} {identity}");
             assert_eq!(index.may_have_given(export, identity), may_have_given, "{export} {identity}");
         }
-        let ours = json!({"spec": {"reference": {"export": {"path": "root:p", "name": "x"}}}, "status": {"phase": "Bound",
-            "boundResources": [{"group": "edge.kcp.io", "resource": "edgeplacements"}]}});
+        let ours = json!({"spec": {"reference": {"export": {"path": "root:p", "name": "x"}}},
+            "status": {"phase": "Bound", "boundResources": [{"group": "edge.kcp.io", "resource": "edgeplacements"}]}});
         index.set_binding(&object("root:a//c", &ours, 4), true);
         let brings = |key: &str| index.bindings[key].brings("edge.kcp.io", "edgeplacements").is_some();
         assert!(!brings("root:a//c"));

@@ -77,7 +77,7 @@ impl Exports {
         identity::verify_all(self, cache);
     }
 
-    /// The identity of an export, as its key says. Who binds it looks again if that is news.
+    /// The identity of an export, as its key says. Its bindings are looked at again if that is news.
     fn verify(&self, export: &str, identity: Option<&str>) {
         if self.write().verify(export, identity) {
             self.read().binders(export).for_each(|key| self.bindings.push(key));

@@ -31,7 +31,7 @@ pub fn check(server: &Server, user: &User, cluster: &str, kind: &Kind, attribute
     check_in(server, user, &provider, attributes)
 }
 
-/// The same, asked of the provider itself. Whoever administers the provider's workspace is exempt; whoever became somebody by
+/// The same, asked of the provider itself. Administrators of the provider's workspace are exempt. A user from
 /// impersonation in another workspace is a stranger to the provider.
 pub fn check_in(server: &Server, user: &User, provider: &str, attributes: &Attributes) -> Result<()> {
     if user.rules(provider) {

@@ -51,8 +51,8 @@ pub fn is_ours(group: &str) -> bool {
     group.is_empty() || api::catalogue::groups().iter().any(|g| *g.name == *group) || system::is_ours(group)
 }
 
-/// Whether a binding of this export can bring kinds of a group. Groups of the server itself come from its own exports, each from the one
-/// of its name, and from nowhere else.
+/// Whether a binding of this export can bring kinds of a group. Groups of the server itself come from its own exports,
+/// each from the one of its name, and from nowhere else.
 pub fn may_come_from(provider: &str, export: &str, group: &str) -> bool {
     !is_ours(group) || provider == system::PROVIDER && export == group && system::is_exported(group)
 }

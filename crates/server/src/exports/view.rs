@@ -38,7 +38,7 @@ impl View {
     pub fn reaches(&self, cluster: &str, namespace: &str, name: &str) -> bool {
         let index = self.exports.read();
         let Some(binding) = index.bound(cluster, &self.export) else { return false };
-        // Whose export has lost its identity sees nothing, also in watches that go on.
+        // An export that has lost its identity shows nothing, also in watches that go on.
         let known = index.export(&self.export).is_some_and(|export| !export.identity.is_empty());
         if !known {
             return false;
@@ -123,7 +123,7 @@ pub fn enter(
             };
         }
     }
-    // Whom the provider's workspace allowed somebody to become, they are not in the workspace that is looked into.
+    // Impersonation in the provider's workspace does not count in the workspace that is looked into.
     let user = match seen_from(&user, cluster) {
         Cow::Owned(seen) => seen,
         Cow::Borrowed(_) => user,

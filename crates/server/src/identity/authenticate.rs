@@ -231,7 +231,7 @@ impl Authenticator {
                 let name = format!("{}{id}", bootstrap_token::PREFIX);
                 let secret = lookup.secret(cluster, bootstrap_token::HOME, &name).ok_or(Refused::Foreign)?;
                 let mut user = bootstrap_token::user(&secret, id, given, now).ok_or(Refused::Foreign)?;
-                // Whoever administers a workspace makes such tokens there, so they count there only.
+                // The administrators of a workspace make such tokens there, so they count there only.
                 if cluster != ROOT {
                     user.confine(cluster);
                 }

@@ -1,5 +1,6 @@
-//! The subject of a certificate, whole: a name may have several attributes of one type (an `O` for each group), in order. The library that
-//! makes certificates keeps one of each type, so the subject is put into what it has made, and that is signed again.
+//! The subject of a certificate, whole: a name may have several attributes of one type (an `O` for each group), in
+//! order. The library that makes certificates keeps one of each type, so the subject is put into what it has made, and
+//! that is signed again.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use rcgen::{KeyPair, SigningKey};
@@ -15,7 +16,8 @@ const SET: u8 = 0x31;
 const OID: u8 = 0x06;
 const UTF8: u8 = 0x0c;
 const BITS: u8 = 0x03;
-/// Where the subject is in what is signed of a certificate: behind version, serial number, algorithm, issuer and validity.
+/// Where the subject is in what is signed of a certificate: behind version, serial number, algorithm, issuer and
+/// validity.
 const SUBJECT: usize = 5;
 
 /// The attributes of a name: the encoded type and the value of each.
@@ -23,7 +25,8 @@ const SUBJECT: usize = 5;
 pub struct Subject(Vec<(Vec<u8>, String)>);
 
 impl Subject {
-    /// Every value must be text that is read here, or somebody else might read more in the certificate than was looked at.
+    /// Every value must be text that is read here, or somebody else might read more in the certificate than was looked
+    /// at.
     pub fn read(name: &X509Name<'_>) -> Result<Self, String> {
         let attribute = |part: &x509_parser::x509::AttributeTypeAndValue<'_>| {
             let value =
@@ -125,16 +128,17 @@ fn pem(der: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
+    use proptest::{collection::vec, prelude::*};
     use x509_parser::prelude::FromDer;
 
     use super::*;
 
     proptest! {
         #[test]
-        fn names_read_back(parts in proptest::collection::vec((0u8..3, "\\PC{0,200}"), 0..6)) {
+        fn names_read_back(parts in vec((0u8..3, "\\PC{0,200}"), 0..6)) {
             let types = [COMMON_NAME, ORGANIZATION, &[0x55, 4, 11]];
-            let subject = Subject(parts.into_iter().map(|(ty, value)| (types[usize::from(ty)].to_vec(), value)).collect());
+            let typed = parts.into_iter().map(|(ty, value)| (types[usize::from(ty)].to_vec(), value));
+            let subject = Subject(typed.collect());
             let der = subject.der();
             let (rest, name) = X509Name::from_der(&der).unwrap();
             prop_assert!(rest.is_empty());
@@ -142,7 +146,7 @@ mod tests {
         }
 
         #[test]
-        fn elements_are_cut_where_they_end(parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 0..5)) {
+        fn elements_are_cut_where_they_end(parts in vec(vec(any::<u8>(), 0..300), 0..5)) {
             let each: Vec<Vec<u8>> = parts.iter().map(|part| encode(SEQUENCE, part)).collect();
             let all = each.concat();
             prop_assert_eq!(elements(&all), Some(each.iter().map(Vec::as_slice).collect::<Vec<_>>()));
@@ -152,7 +156,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_panic(der in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn no_bytes_panic(der in vec(any::<u8>(), 0..64)) {
             let _ = (elements(&der), decode(&der));
         }
     }

@@ -30,8 +30,8 @@ pub struct User {
     pub mark: Mark,
 }
 
-/// Tells this server itself from everybody else. Only [`User::itself`] makes one that is set: no name, group, header, certificate or stored
-/// object does, and it is never written down or sent anywhere.
+/// Tells this server itself from everybody else. Only [`User::itself`] makes one that is set: no name, group, header,
+/// certificate or stored object does, and it is never written down or sent anywhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark(bool);
 
@@ -70,8 +70,8 @@ impl User {
         self.groups.iter().any(|g| g == group)
     }
 
-    /// The user may do everything in this workspace. The group alone does not say so: whoever administers a workspace can become a member
-    /// there, and is one only there.
+    /// The user may do everything in this workspace. The group alone does not say so: whoever administers a workspace
+    /// can become a member there, and is one only there.
     pub fn rules(&self, cluster: &str) -> bool {
         self.is_in(MASTERS) && !self.is_confined_elsewhere(cluster)
     }
@@ -81,7 +81,8 @@ impl User {
         self.is_in(MASTERS) && !self.is_confined()
     }
 
-    /// The workspace in which this user is somebody by what they are (a node, a ServiceAccount) rather than by their name.
+    /// The workspace in which this user is somebody by what they are (a node, a ServiceAccount) rather than by their
+    /// name.
     pub fn home(&self) -> &str {
         self.extra.get(HOME).and_then(|values| values.first()).map_or(ROOT, String::as_str)
     }

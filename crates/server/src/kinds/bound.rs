@@ -133,8 +133,9 @@ impl Bound {
     }
 }
 
-/// What a binding has, read from its status. One whose schema has changed holds since its own revision only. What its export cannot have
-/// given is left out: a status may have been written by a server that took less care of who writes it.
+/// What a binding has, read from its status. One whose schema has changed holds since its own revision only. What its
+/// export cannot have given is left out: a status may have been written by a server that took less care of who writes
+/// it.
 pub fn of_binding(schemas: &Schemas, binding: &Object, before: &[Arc<Bound>]) -> Vec<Arc<Bound>> {
     let value = binding.value();
     let (provider, export) = index::reference(binding.cluster(), &value);
@@ -246,7 +247,7 @@ mod tests {
         assert_eq!(since(&kinds), None);
     }
 
-    /// Whatever the status of a binding says, only what its export can have given is served.
+    /// Only what the export can have given is served, whatever the status of a binding says.
     #[test]
     fn what_no_export_gave_is_not_served() {
         let kinds = Arc::new(Kinds::default());

@@ -21,7 +21,8 @@ pub const WIDEST: usize = 10;
 
 pub fn level(user: &User, cluster: &str, verb: Verb, target: &Target) -> Level {
     let of = |group: &str| user.groups.iter().any(|g| g == group);
-    // In a workspace of its own a tenant may call anybody as it likes, and make any lease; in ours these names are what they say.
+    // In a workspace of its own a tenant may call anybody as it likes, and make any lease; in ours these names are what
+    // they say.
     let ours = cluster == ROOT
         && (target.group == "coordination.k8s.io" && target.resource == "leases"
             || user.name == "system:kube-controller-manager"

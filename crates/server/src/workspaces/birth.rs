@@ -108,7 +108,8 @@ fn allowed(call: &Call, of_type: &Resolved) -> Result<(), String> {
     }
 }
 
-/// Judges a type that is written: nobody offers what they may not use. What was in it before was somebody's to put there.
+/// Judges a type that is written: nobody offers what they may not use. What was in it before was somebody's to put
+/// there.
 pub fn judge_type(call: &Call, value: &Value, old: Option<&Value>) -> Result<()> {
     if is_internal(call) {
         return Ok(());

@@ -29,9 +29,9 @@ fn home(user: &User) -> Option<&str> {
     user.name.starts_with(ACCOUNT).then(|| user.home())
 }
 
-/// A user as a workspace knows them. Two kinds of users are strangers in other workspaces than their own: they have a longer name there,
-/// to which nothing is bound unless somebody meant it, and none of their groups. These are ServiceAccounts, which are not the accounts of
-/// the same name, and users whom somebody became by impersonation.
+/// A user as a workspace knows them. Two kinds of users are strangers in other workspaces than their own: they have a
+/// longer name there, to which nothing is bound unless somebody meant it, and none of their groups. These are
+/// ServiceAccounts, which are not the accounts of the same name, and users whom somebody became by impersonation.
 pub fn seen_from<'a>(user: &'a User, cluster: &str) -> Cow<'a, User> {
     if !user.is_confined_elsewhere(cluster) {
         return named_in(user, cluster);

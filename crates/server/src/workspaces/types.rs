@@ -171,8 +171,8 @@ impl Resolved {
         all
     }
 
-    /// What the type extends without anybody's leave: types of other workspaces, unless it is in `root`. Who uses it needs the right to use
-    /// these as well, as they may bring what not everybody may bind.
+    /// The types of other workspaces that the type extends, unless it is in `root`. Users of the type need the right to
+    /// use these as well, as they may bring what not everybody may bind.
     pub fn borrowed(&self) -> Vec<&Reference> {
         self.0.iter().flat_map(Type::borrowed).collect()
     }

@@ -29,8 +29,8 @@ const MOST_ERRORS: usize = 64;
 
 /// The roles and bindings of one workspace. Those of the cluster are under the empty namespace.
 ///
-/// Users are taken as the workspace knows them: whoever asks here about a user of another workspace has to know who that is in this one
-/// (`workspaces::seen_from`), or `system:masters` of one workspace would be those of all.
+/// Users are taken as the workspace knows them: whoever asks here about a user of another workspace has to know who
+/// that is in this one (`workspaces::seen_from`), or `system:masters` of one workspace would be those of all.
 ///
 /// They can lie over others that many workspaces share. What has the same namespace and name counts as the upper one.
 #[derive(Debug, Default)]
