@@ -149,6 +149,17 @@ pub fn join_token(kubeconfig: &Path, name: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned())
 }
 
+/// Puts a token where the edge reads it, and nobody else.
+pub fn keep_token(directory: &Path, token: &str) -> Result<String> {
+    let file = directory.join("join-token");
+    let cannot = || format!("cannot write the join token to {}", file.display());
+    std::fs::create_dir_all(directory).with_context(cannot)?;
+    let _ = std::fs::remove_file(&file);
+    let mut open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file).with_context(cannot)?;
+    open.write_all(token.as_bytes()).with_context(cannot)?;
+    Ok(file.to_string_lossy().into_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,15 +174,4 @@ mod tests {
         assert_eq!(names(&["guilder", "thaler"]), ["guilder", "guilder", "thaler", "thaler"]);
         assert!(names(&[]).is_empty());
     }
-}
-
-/// Puts a token where the edge reads it, and nobody else.
-pub fn keep_token(directory: &Path, token: &str) -> Result<String> {
-    let file = directory.join("join-token");
-    let cannot = || format!("cannot write the join token to {}", file.display());
-    std::fs::create_dir_all(directory).with_context(cannot)?;
-    let _ = std::fs::remove_file(&file);
-    let mut open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file).with_context(cannot)?;
-    open.write_all(token.as_bytes()).with_context(cannot)?;
-    Ok(file.to_string_lossy().into_owned())
 }
