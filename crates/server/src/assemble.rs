@@ -84,6 +84,7 @@ impl Server {
             conversions: Default::default(),
             turns: Default::default(),
             inflight: Inflight::new(&front.limits),
+            slow: Default::default(),
             openapi: Documents::default(),
             metrics: Metrics::default(),
             audit: front.audit,
