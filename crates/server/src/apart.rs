@@ -6,20 +6,26 @@
 //! them and the others. Small requests stay where they are: handing over costs more than they do.
 
 use std::{
+    cell::Cell,
     collections::HashMap,
     future::Future,
     hash::{BuildHasher, RandomState},
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     task::{Context, Poll},
     time::{Duration, Instant},
 };
 
-use api::status::Result;
+use api::{
+    crd::cel::{COST_OF_ALL, Failure},
+    field::FieldErrors,
+    status::Result,
+};
 use futures::future::BoxFuture;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::{
     Server,
@@ -33,6 +39,8 @@ use crate::{
 pub const LARGE: usize = 64 << 10;
 /// Work of this weight is done while no other is: it takes much memory.
 pub const ALONE: usize = usize::MAX;
+/// What work of this weight has freed is given back to the system at once.
+const TRIMMED: usize = 512 << 10;
 /// One turn of a request that takes longer than this has the next ones of its kind done apart.
 const LONG: Duration = Duration::from_millis(20);
 /// If those take less than this, they are done in place again.
@@ -140,6 +148,82 @@ pub fn weight(call: &Call, verb: Verb) -> Option<usize> {
     (judged && call.server.slow.is_known(call)).then_some(LARGE)
 }
 
+/// What CEL rules may cost on a serving thread: about a millisecond.
+const CHEAP: u64 = 20_000;
+
+/// Evaluates rules. Nearly all cost next to nothing; those that cost more are evaluated once more, as long work, with all that they may cost.
+pub fn costing(validate: impl Fn(u64) -> (FieldErrors, bool)) -> FieldErrors {
+    match validate(CHEAP) {
+        (errors, false) => errors,
+        (_, true) => in_place(|| validate(COST_OF_ALL).0),
+    }
+}
+
+/// The same for one expression, which may cost what is left of its budget.
+pub fn evaluating<T>(
+    budget: &mut u64,
+    evaluate: impl Fn(&mut u64) -> std::result::Result<T, Failure>,
+) -> std::result::Result<T, Failure> {
+    let given = CHEAP.min(*budget);
+    let mut left = given;
+    match evaluate(&mut left) {
+        Err(Failure::Cost) if *budget > given => in_place(|| evaluate(budget)),
+        done => {
+            *budget -= given - left;
+            done
+        }
+    }
+}
+
+/// Does long work where it is needed: other tasks of this thread go on elsewhere meanwhile. As many are done at once as there are processors.
+fn in_place<T>(work: impl FnOnce() -> T) -> T {
+    // What is part of long work already has its place.
+    if Places::is_here() {
+        return work();
+    }
+    let several = Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
+    if !several {
+        return work();
+    }
+    tokio::task::block_in_place(|| {
+        let _place = Places::enter();
+        work()
+    })
+}
+
+/// Threads that do long work in place.
+struct Places;
+
+static BUSY: Mutex<usize> = Mutex::new(0);
+static LEFT: Condvar = Condvar::new();
+
+thread_local! {
+    static HERE: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Places {
+    fn is_here() -> bool {
+        HERE.get()
+    }
+
+    fn enter() -> Self {
+        let most = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        let busy = BUSY.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut busy = LEFT.wait_while(busy, |busy| *busy >= most).unwrap_or_else(PoisonError::into_inner);
+        *busy += 1;
+        HERE.set(true);
+        Self
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        HERE.set(false);
+        *BUSY.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        LEFT.notify_one();
+    }
+}
+
 impl Server {
     /// Does long work on a thread of its own, in its turn. It goes on if nobody waits for it any more.
     pub async fn apart<T: Send + 'static>(
@@ -150,9 +234,13 @@ impl Server {
         work: BoxFuture<'static, T>,
     ) -> Result<T> {
         let place = self.inflight.enter_apart(workspace, user, bytes).await?;
-        let runtime = tokio::runtime::Handle::current();
+        let runtime = Handle::current();
         let done = tokio::task::spawn_blocking(move || {
             let output = runtime.block_on(work);
+            if bytes >= TRIMMED {
+                // Each thread has a heap of its own, and keeps what was freed in it.
+                let _ = resident::let_go_of_peak();
+            }
             drop(place);
             output
         });

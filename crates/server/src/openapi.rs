@@ -18,7 +18,7 @@ use crate::{Server, body::Body, discovery, kinds::Kind, nonresource::Here, reque
 const MOST: usize = 32 << 20;
 
 /// What the schemas of one document may take while it is made, by estimate.
-const MOST_PUBLISHED: usize = 160 << 20;
+const MOST_PUBLISHED: usize = 32 << 20;
 
 #[derive(Default)]
 pub struct Documents {

@@ -10,6 +10,7 @@ use crate::catalogue::{Resource, Subresource, api_version, split_api_version};
 use crate::field::{FieldError, FieldErrorKind, FieldErrors};
 
 use super::body::{Body, Slot};
+use super::cel::COST_OF_ALL;
 use super::correlate::Pair;
 use super::light::Light;
 use super::metadata::{self, Malformed};
@@ -359,6 +360,17 @@ impl Version {
     /// Validation with the errors of the object's metadata put where upstream has them: first, and they count when it
     /// is decided whether CEL rules are still worth a try.
     pub fn validate_after(&self, metadata_errors: FieldErrors, new: &Value, old: Option<&Value>) -> FieldErrors {
+        self.validate_within(COST_OF_ALL, metadata_errors, new, old).0
+    }
+
+    /// The same with no more than so much for CEL rules, and whether that was too little.
+    pub fn validate_within(
+        &self,
+        budget: u64,
+        metadata_errors: FieldErrors,
+        new: &Value,
+        old: Option<&Value>,
+    ) -> (FieldErrors, bool) {
         let pair = Pair { new, old };
         let body = self.body();
         let mut errors = self.type_errors(new);
@@ -369,11 +381,17 @@ impl Version {
                 scale.validate(new, false, &mut errors);
             }
         }
-        finish(&body, pair, errors)
+        finish(&body, budget, pair, errors)
     }
 
     /// An update of the status subresource: only the status is held against the schema.
-    pub fn validate_status_after(&self, metadata_errors: FieldErrors, new: &Value, old: &Value) -> FieldErrors {
+    pub fn validate_status_within(
+        &self,
+        budget: u64,
+        metadata_errors: FieldErrors,
+        new: &Value,
+        old: &Value,
+    ) -> (FieldErrors, bool) {
         let body = self.body();
         let mut errors = self.type_errors(new);
         if errors.is_empty() {
@@ -385,7 +403,7 @@ impl Version {
                 scale.validate(new, true, &mut errors);
             }
         }
-        finish(&body, Pair { new, old: Some(old) }, errors)
+        finish(&body, budget, Pair { new, old: Some(old) }, errors)
     }
 
     fn type_errors(&self, object: &Value) -> FieldErrors {
@@ -401,7 +419,8 @@ impl Version {
 }
 
 /// Errors of lists, of embedded objects and of rules, behind those that there are.
-fn finish(body: &Body, pair: Pair<'_>, mut errors: FieldErrors) -> FieldErrors {
+fn finish(body: &Body, budget: u64, pair: Pair<'_>, mut errors: FieldErrors) -> (FieldErrors, bool) {
+    let mut exhausted = false;
     let root = &body.root;
     metadata::validate_embedded(pair.new, root, "", &mut errors);
     let mut old_errors = FieldErrors::new();
@@ -419,10 +438,12 @@ fn finish(body: &Body, pair: Pair<'_>, mut errors: FieldErrors) -> FieldErrors {
         if blocking {
             errors.push(FieldError::invalid("", &Value::Null, BLOCKED));
         } else {
-            errors.extend(rules.validate(root, pair, ""));
+            let (told, too_little) = rules.validate_within(budget, root, pair, "");
+            errors.extend(told);
+            exhausted = too_little;
         }
     }
-    errors
+    (errors, exhausted)
 }
 
 impl Subresources {

@@ -95,9 +95,14 @@ impl Rules {
 
     /// What the rules say of an object; `base` is where it is.
     pub(crate) fn validate(&self, node: &Node, pair: Pair<'_>, base: &str) -> FieldErrors {
-        let mut run = Run { errors: FieldErrors::new(), budget: COST_OF_ALL, stopped: false };
+        self.validate_within(COST_OF_ALL, node, pair, base).0
+    }
+
+    /// The same for no more than so much, and whether that was too little.
+    pub(crate) fn validate_within(&self, budget: u64, node: &Node, pair: Pair<'_>, base: &str) -> (FieldErrors, bool) {
+        let mut run = Run { errors: FieldErrors::new(), budget, stopped: false };
         run.node(self, node, pair, pair, base);
-        run.errors
+        (run.errors, run.stopped || run.budget == 0)
     }
 }
 
@@ -146,8 +151,9 @@ impl Run {
             }
             Json::Array(list) => {
                 if let (Some(rules), Some(child)) = (&rules.items, &node.items) {
+                    let elements = pair.elements(node);
                     for (index, value) in list.iter().enumerate() {
-                        let below = pair.index(node, value);
+                        let below = elements.pair(value);
                         self.node(rules, child, below, closest(below, nearest), &format!("{path}[{index}]"));
                     }
                 }

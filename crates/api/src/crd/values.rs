@@ -299,9 +299,10 @@ impl Validator<'_> {
     fn array(&mut self, node: &Node, list: &[Value], pair: Pair<'_>, outcome: &mut Outcome) {
         let length = self.name.len();
         if let Some(items) = &node.items {
+            let elements = pair.elements(node);
             for (index, item) in list.iter().enumerate() {
                 self.name.push_str(&format!("[{index}]"));
-                outcome.merge(self.ratcheted(items, pair.index(node, item)));
+                outcome.merge(self.ratcheted(items, elements.pair(item)));
                 self.name.truncate(length);
             }
         }

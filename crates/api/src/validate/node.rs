@@ -173,6 +173,9 @@ impl<'a> Node<'a> {
     }
 
     pub(crate) fn push(self, error: FieldError) {
+        if self.is_enough() {
+            return;
+        }
         let mut errors = self.ctx.errors.borrow_mut();
         self.ctx.told.set(self.ctx.told.get() + error.message.len());
         errors.push(error);
@@ -184,10 +187,16 @@ impl<'a> Node<'a> {
     }
 
     pub(crate) fn required(self, detail: &str) {
+        if self.is_enough() {
+            return;
+        }
         self.push(FieldError::required(self.path(), detail));
     }
 
     pub(crate) fn forbidden(self, detail: &str) {
+        if self.is_enough() {
+            return;
+        }
         self.push(FieldError::forbidden(self.path(), detail));
     }
 

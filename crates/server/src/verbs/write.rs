@@ -17,7 +17,7 @@ use serde_json::Value;
 use store::{Commit, Compare, Op, Outcome, Revision};
 
 use crate::{
-    Server,
+    Server, apart,
     call::Call,
     clock,
     kinds::Kind,
@@ -329,7 +329,8 @@ pub fn stored_kind(call: &Call) -> Arc<Kind> {
 pub fn validate_create(server: &Server, kind: &Kind, value: &Value) -> Result<()> {
     let mut errors = match kind.custom.as_ref().and_then(|c| c.version()) {
         Some(version) => {
-            let mut errors = version.validate_after(validate::metadata_create(&kind.resource, value), value, None);
+            let metadata = validate::metadata_create(&kind.resource, value);
+            let mut errors = apart::costing(|budget| version.validate_within(budget, metadata.clone(), value, None));
             errors.extend(crate::exports::validate(kind, value, None));
             errors
         }
@@ -347,10 +348,12 @@ pub fn validate_create(server: &Server, kind: &Kind, value: &Value) -> Result<()
 pub fn validate_update(server: &Server, kind: &Kind, subresource: &str, new: &Value, old: &Value) -> Result<()> {
     let mut errors = match kind.custom.as_ref().and_then(|c| c.version()) {
         Some(version) if subresource == "status" => {
-            version.validate_status_after(validate::metadata_update(new, old), new, old)
+            let metadata = validate::metadata_update(new, old);
+            apart::costing(|budget| version.validate_status_within(budget, metadata.clone(), new, old))
         }
         Some(version) => {
-            let mut errors = version.validate_after(validate::metadata_update(new, old), new, Some(old));
+            let metadata = validate::metadata_update(new, old);
+            let mut errors = apart::costing(|budget| version.validate_within(budget, metadata.clone(), new, Some(old)));
             errors.extend(crate::exports::validate(kind, new, Some(old)));
             errors
         }

@@ -18,6 +18,7 @@ use crate::admission::{
 };
 use crate::{
     kinds::{Kind, SchemaOf},
+    turns::Turns,
     types,
 };
 
@@ -31,7 +32,9 @@ pub async fn mutate(policies: &Policies, question: &mut Question<'_>, again: boo
         return Ok(false);
     }
     let mut changed = false;
+    let mut turns = Turns::default();
     for policy in policies.policies.values().filter(|policy| policy.again || !again) {
+        turns.pass().await;
         for binding in policies.bindings_of(policy) {
             match bound(policy, binding, question, settle).await {
                 Ok(did) => changed |= did,
