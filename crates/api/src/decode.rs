@@ -35,8 +35,8 @@ pub struct Parsed {
     pub duplicates: Vec<String>,
 }
 
-/// Values that one body may hold, and lists and objects among them. An object in memory takes many times its text (a list of
-/// `{"a":1}` ninety times), so that the number of bytes alone bounds nothing. Real objects have some thousand.
+/// Values that one body may hold, and lists and objects among them. An object in memory takes many times its text (a
+/// list of `{"a":1}` ninety times), so that the number of bytes alone bounds nothing. Real objects have some thousand.
 const MAX_VALUES: usize = 500_000;
 const MAX_CONTAINERS: usize = 100_000;
 

@@ -1,8 +1,9 @@
 //! Work grows with what a client sends, and not with its square.
 //!
-//! For lists of built-in kinds an object with many items is made and taken through what a write does: reading, conforming, defaulting,
-//! validating, patching, applying. Eight times the items may take little more than eight times the time; quadratic work would take 64 times.
-//! The kinds that people use are tried, and all of them with SELVEDGE_SCALING=all.
+//! For lists of built-in kinds an object with many items is made and taken through what a write does: reading,
+//! conforming, defaulting, validating, patching, applying. Eight times the items may take little more than eight times
+//! the time; quadratic work would take 64 times. The kinds that people use are tried, and all of them with
+//! SELVEDGE_SCALING=all.
 
 use std::collections::HashSet;
 use std::time::Instant;

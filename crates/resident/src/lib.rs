@@ -38,8 +38,8 @@ pub fn let_go_of_heap() -> std::io::Result<bool> {
     Ok(is_worth_it)
 }
 
-/// The same after work that took very much: for the thread that did it, and whatever else is resident. Others that allocate from the same
-/// heap wait meanwhile, which after such work is a small part of what it took.
+/// The same after work that took very much: for the thread that did it, and whatever else is resident. Others that
+/// allocate from the same heap wait meanwhile, which after such work is a small part of what it took.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn let_go_of_peak() -> std::io::Result<bool> {
     let status = std::fs::read_to_string("/proc/self/status")?;

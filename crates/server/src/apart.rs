@@ -1,9 +1,11 @@
-//! Long work is done apart from the threads that serve everybody: on a few threads of its own, in turns between workspaces.
+//! Long work is done apart from the threads that serve everybody: on a few threads of its own, in turns between
+//! workspaces.
 //!
-//! A thread that answers requests works on one of them until it has to wait. What may take longer than a few milliseconds (a large body, a
-//! small patch of a large object, a large schema that is used for the first time, rules that take long) would keep all others waiting. Such
-//! a request has a thread of its own for as long as it takes; there are as many as processors, and the system shares the processors between
-//! them and the others. Small requests stay where they are: handing over costs more than they do.
+//! A thread that answers requests works on one of them until it has to wait. What may take longer than a few
+//! milliseconds (a large body, a small patch of a large object, a large schema that is used for the first time, rules
+//! that take long) would keep all others waiting. Such a request has a thread of its own for as long as it takes; there
+//! are as many as processors, and the system shares the processors between them and the others. Small requests stay
+//! where they are: handing over costs more than they do.
 
 use std::{
     cell::Cell,
@@ -151,7 +153,8 @@ pub fn weight(call: &Call, verb: Verb) -> Option<usize> {
 /// What CEL rules may cost on a serving thread: about a millisecond.
 const CHEAP: u64 = 20_000;
 
-/// Evaluates rules. Nearly all cost next to nothing; those that cost more are evaluated once more, as long work, with all that they may cost.
+/// Evaluates rules. Nearly all cost next to nothing; those that cost more are evaluated once more, as long work, with
+/// all that they may cost.
 pub fn costing(validate: impl Fn(u64) -> (FieldErrors, bool)) -> FieldErrors {
     match validate(CHEAP) {
         (errors, false) => errors,
@@ -175,7 +178,8 @@ pub fn evaluating<T>(
     }
 }
 
-/// Does long work where it is needed: other tasks of this thread go on elsewhere meanwhile. As many are done at once as there are processors.
+/// Does long work where it is needed: other tasks of this thread go on elsewhere meanwhile. As many are done at once as
+/// there are processors.
 fn in_place<T>(work: impl FnOnce() -> T) -> T {
     // What is part of long work already has its place.
     if Places::is_here() {

@@ -147,7 +147,8 @@ fn v2_document(kinds: &[Arc<Kind>], encode: impl Fn(&Value) -> Vec<u8>) -> Vec<u
     encode(&api::openapi::v2(api::schema::builtin(), described(kinds.iter().zip(&schemas))))
 }
 
-/// The schema of a custom kind as it is published. Once there is no more room, kinds are published without their fields.
+/// The schema of a custom kind as it is published. Once there is no more room, kinds are published without their
+/// fields.
 fn custom_schema(kind: &Kind, room: &mut usize) -> Option<Value> {
     let custom = kind.custom.as_ref()?;
     let version = custom.version()?;

@@ -1,4 +1,5 @@
-//! What a client is warned of, in `Warning` headers. Their number and size are bounded, as clients refuse answers with too many headers.
+//! What a client is warned of, in `Warning` headers. Their number and size are bounded, as clients refuse answers with
+//! too many headers.
 
 /// All warnings together are no longer than this, as upstream has it.
 const MOST_BYTES: usize = 4 << 10;

@@ -286,8 +286,8 @@ impl<'a> FieldSet<'a> {
     }
 }
 
-/// The nodes from the first one that is not before `element`. The steps double, so that a few elements are found quickly among many,
-/// and neighbours at once.
+/// The nodes from the first one that is not before `element`. The steps double, so that a few elements are found
+/// quickly among many, and neighbours at once.
 fn from<'n, 'a>(nodes: &'n [Node<'a>], element: &PathElement<'_>) -> &'n [Node<'a>] {
     let before = |node: &Node<'_>| node.element.cmp(element) == Ordering::Less;
     let mut reach = 1;

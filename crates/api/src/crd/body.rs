@@ -1,7 +1,8 @@
-//! The schema of a version as it is used: made from its text when it is first needed, and given up again when too many are in use.
+//! The schema of a version as it is used: made from its text when it is first needed, and given up again when too many
+//! are in use.
 //!
-//! A compiled schema takes many times its text. All of them together stay within a budget; those that have not been used for the
-//! longest time are dropped, and made again if they are needed after all.
+//! A compiled schema takes many times its text. All of them together stay within a budget; those that have not been
+//! used for the longest time are dropped, and made again if they are needed after all.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

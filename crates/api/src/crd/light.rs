@@ -1,4 +1,5 @@
-//! A definition without its schemas: what names, columns and conditions need, read without building the schemas in memory.
+//! A definition without its schemas: what names, columns and conditions need, read without building the schemas in
+//! memory.
 //!
 //! A schema of some megabytes takes tens of times its size as a tree of values. It stays text until somebody needs it.
 

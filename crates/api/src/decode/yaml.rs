@@ -11,8 +11,8 @@ use crate::status::{Result, Status};
 
 /// The scanner behind the parser looks at every open bracket for each token, so that depth costs time squared.
 const MAX_BRACKETS: usize = 5_000;
-/// What may begin or end a node: lines, commas, colons, dashes, brackets, anchors and aliases. A node takes hundreds of bytes while it is
-/// read, and text with as many of these marks is far beyond what an object may hold.
+/// What may begin or end a node: lines, commas, colons, dashes, brackets, anchors and aliases. A node takes hundreds of
+/// bytes while it is read, and text with as many of these marks is far beyond what an object may hold.
 const MAX_MARKS: usize = 400_000;
 /// So many bytes before a word a tag is looked for: aliases may repeat the word, and each time it is looked at again.
 const NEAR: usize = 256;

@@ -24,7 +24,8 @@ pub struct Requirement {
     pub values: Vec<String>,
 }
 
-/// Each object of a list is held against each term, so a request may not bring any number of them. An `in` with many values is one.
+/// Each object of a list is held against each term, so a request may not bring any number of them. An `in` with many
+/// values is one.
 pub const MAX_TERMS: usize = 100;
 
 pub(super) fn too_many_terms(what: &str, got: usize) -> Status {

@@ -101,7 +101,8 @@ pub(crate) fn object_meta_update(meta: Node<'_>, old: Node<'_>) {
     managed_fields(meta.get("managedFields"));
 }
 
-/// Lists that are walked over with every write may not grow without end. One that is too long already may become shorter.
+/// Lists that are walked over with every write may not grow without end. One that is too long already may become
+/// shorter.
 fn bounded_lists(meta: Node<'_>, old: Option<Node<'_>>) {
     for field in ["ownerReferences", "finalizers", "managedFields"] {
         let items = meta.get(field);

@@ -115,7 +115,8 @@ impl Kind {
     }
 }
 
-/// The schema of a kind. That of a custom one may be given up while nobody uses it, and is shared as long as somebody does.
+/// The schema of a kind. That of a custom one may be given up while nobody uses it, and is shared as long as somebody
+/// does.
 pub enum SchemaOf {
     BuiltIn(&'static Schema),
     Custom(Arc<api::crd::Body>),
@@ -424,8 +425,8 @@ impl Workspace {
     }
 }
 
-/// The served versions of an established definition. What stayed the same is taken from before: the compiled schemas, and the revision
-/// since which a schema holds.
+/// The served versions of an established definition. What stayed the same is taken from before: the compiled schemas,
+/// and the revision since which a schema holds.
 fn compile(light: Light, object: &Object, before: Option<&Vec<Arc<Kind>>>) -> Vec<Arc<Kind>> {
     if !light.is_established() {
         return Vec::new();

@@ -1,4 +1,5 @@
-//! The names that definitions have been given, by workspace and group: whether a name is taken is one lookup, however many there are.
+//! The names that definitions have been given, by workspace and group: whether a name is taken is one lookup, however
+//! many there are.
 
 use std::{
     collections::HashMap,

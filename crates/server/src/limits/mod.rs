@@ -71,7 +71,8 @@ const LENT: Duration = Duration::from_millis(300);
 /// How often it is looked whether a seat has been lent for too long.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long a place on the pool for long work is lent while others wait. Work alone takes less; what takes longer waits for a webhook.
+/// How long a place on the pool for long work is lent while others wait. Work alone takes less; what takes longer waits
+/// for a webhook.
 const LENT_APART: Duration = Duration::from_secs(2);
 /// How long a request may wait for such a place.
 const PATIENCE_APART: Duration = Duration::from_secs(30);

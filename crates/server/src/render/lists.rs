@@ -1,7 +1,8 @@
 //! Lists in the form that a client asked for, written piece by piece while the client reads.
 //!
-//! No format builds a list as a whole: a list of thousands of objects by many clients takes no more memory than one piece for each. What
-//! cannot be written piece by piece (protobuf says its length first) at least gives others a turn on the way.
+//! No format builds a list as a whole: a list of thousands of objects by many clients takes no more memory than one
+//! piece for each. What cannot be written piece by piece (protobuf says its length first) at least gives others a turn
+//! on the way.
 
 use std::{collections::VecDeque, sync::Arc};
 

@@ -1,7 +1,7 @@
 //! What evaluating an expression may cost at most, as far as its text and the schema tell.
 //!
-//! Upstream refuses a definition whose rules may cost too much. It assumes the longest lists, maps and texts that the schema allows, and
-//! where it allows any, the longest that fit into a request. The units are those of evaluation.
+//! Upstream refuses a definition whose rules may cost too much. It assumes the longest lists, maps and texts that the
+//! schema allows, and where it allows any, the longest that fit into a request. The units are those of evaluation.
 
 use std::collections::BTreeMap;
 

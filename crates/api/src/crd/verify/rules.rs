@@ -160,7 +160,8 @@ fn rule_fields<'n>(rule: &Rule, node: impl FnOnce() -> &'n Node, path: &str, err
     }
 }
 
-/// Compiles the rules of a place. `root` says that it is the root of a version, and the other within what no rule may look at the old object.
+/// Compiles the rules of a place. `root` says that it is the root of a version, and the other within what no rule may
+/// look at the old object.
 pub(super) fn compile(
     rules: &[Rule],
     here: Ruled<'_>,
