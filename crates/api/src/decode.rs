@@ -9,7 +9,7 @@ mod scalar;
 mod syntax;
 mod yaml;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 
@@ -35,6 +35,11 @@ pub struct Parsed {
     pub duplicates: Vec<String>,
 }
 
+/// Values that one body may hold, and lists and objects among them. An object in memory takes many times its text (a
+/// list of `{"a":1}` ninety times), so that the number of bytes alone bounds nothing. Real objects have some thousand.
+const MAX_VALUES: usize = 500_000;
+const MAX_CONTAINERS: usize = 100_000;
+
 /// Upstream tells no more than this many strict errors.
 const MAX_STRICT_ERRORS: usize = 100;
 
@@ -52,10 +57,12 @@ fn parse_json(body: &[u8]) -> Result<Parsed> {
     };
     let duplicates = RefCell::default();
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let seed = Seed { path: None, duplicates: &duplicates };
+    let room = Room::default();
+    let seed = Seed { path: None, duplicates: &duplicates, room: &room };
     let value = seed.deserialize(&mut deserializer).and_then(|value| deserializer.end().map(|()| value));
     match value {
         Ok(value) => Ok(Parsed { value, duplicates: duplicates.into_inner() }),
+        Err(_) if room.is_full() => Err(Status::bad_request(Room::complaint())),
         Err(error) => Err(Status::bad_request(syntax::explain(body).unwrap_or_else(|| limit(&error)))),
     }
 }
@@ -87,6 +94,52 @@ fn places(body: &[u8], errors: &[String]) -> HashMap<String, usize> {
     // It was read once already, so an error here is none of ours.
     let _ = Places { path: None, found: &found }.deserialize(&mut deserializer);
     found.into_inner().1
+}
+
+/// How many values a body may still hold.
+struct Room {
+    values: Cell<usize>,
+    containers: Cell<usize>,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { values: Cell::new(MAX_VALUES), containers: Cell::new(MAX_CONTAINERS) }
+    }
+}
+
+impl Room {
+    fn complaint() -> String {
+        format!(
+            "the body holds too many values: at most {MAX_VALUES} are read, {MAX_CONTAINERS} of them lists and objects. \
+             Split what you send into several objects"
+        )
+    }
+
+    fn is_full(&self) -> bool {
+        self.values.get() == 0 || self.containers.get() == 0
+    }
+
+    fn take<E: serde::de::Error>(left: &Cell<usize>) -> std::result::Result<(), E> {
+        match left.get() {
+            0 | 1 => {
+                left.set(0);
+                Err(E::custom(Self::complaint()))
+            }
+            n => {
+                left.set(n - 1);
+                Ok(())
+            }
+        }
+    }
+
+    fn value<E: serde::de::Error>(&self) -> std::result::Result<(), E> {
+        Self::take(&self.values)
+    }
+
+    fn container<E: serde::de::Error>(&self) -> std::result::Result<(), E> {
+        Self::take(&self.containers)
+    }
 }
 
 /// A place in a document, as a chain up to its root.
@@ -124,6 +177,7 @@ impl fmt::Display for Path<'_> {
 struct Seed<'a> {
     path: Option<&'a Path<'a>>,
     duplicates: &'a RefCell<Vec<String>>,
+    room: &'a Room,
 }
 
 impl Seed<'_> {
@@ -186,7 +240,13 @@ impl<'de> Visitor<'de> for Seed<'_> {
         loop {
             let path = Path { parent: self.path, step: Step::Index(items.len()) };
             match access.next_element_seed(Seed { path: Some(&path), ..self })? {
-                Some(item) => items.push(item),
+                Some(item) => {
+                    if items.is_empty() {
+                        self.room.container()?;
+                    }
+                    self.room.value()?;
+                    items.push(item);
+                }
                 None => return Ok(Value::Array(items)),
             }
         }
@@ -200,6 +260,10 @@ impl<'de> Visitor<'de> for Seed<'_> {
             }
             let path = Path { parent: self.path, step: Step::Key(&key) };
             let value = access.next_value_seed(Seed { path: Some(&path), ..self })?;
+            if map.is_empty() {
+                self.room.container()?;
+            }
+            self.room.value()?;
             map.insert(key, value);
         }
         Ok(Value::Object(map))

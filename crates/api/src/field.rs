@@ -134,10 +134,11 @@ impl FieldError {
 
     /// One error as it is, several in brackets, as Go's aggregate prints them; repeated texts once.
     pub fn join(errors: &[FieldError]) -> String {
-        let mut texts: Vec<String> = Vec::new();
+        let mut seen = std::collections::HashSet::with_capacity(errors.len());
+        let mut texts: Vec<String> = Vec::with_capacity(errors.len());
         for error in errors {
             let text = error.to_string();
-            if !texts.contains(&text) {
+            if seen.insert(text.clone()) {
                 texts.push(text);
             }
         }

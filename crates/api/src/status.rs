@@ -65,6 +65,9 @@ pub fn qualified(group: &str, name: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }
 
+/// So many wrong fields are told of in one answer.
+const MAX_ERRORS: usize = 1_000;
+
 impl Status {
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self { code, reason, message: message.into(), details: None }
@@ -120,6 +123,8 @@ impl Status {
     }
 
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &FieldErrors) -> Self {
+        // Nobody reads more, and an object of megabytes can have something wrong with every field.
+        let errors = &errors[..errors.len().min(MAX_ERRORS)];
         let message = format!("{} \"{name}\" is invalid: {}", qualified(group, kind), FieldError::join(errors));
         let causes = errors.iter().map(FieldError::cause).collect();
         Self::new(422, "Invalid", message).about(group, kind, name).with_causes(causes)

@@ -22,9 +22,23 @@ pub fn is_loose(resident: usize, in_use: usize) -> bool {
     }
 }
 
+/// What may stay resident after work that took much.
+const LEFT: usize = 32 * MIB;
+
+/// Whether so much more is resident than is in use that it must have been a peak.
+pub fn is_peak(resident: usize, in_use: usize) -> bool {
+    resident > in_use + BESIDES + LEFT
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_peak_is_much_more_than_is_in_use() {
+        assert!(is_peak(300 * MIB, 60 * MIB));
+        assert!(!is_peak(80 * MIB, 60 * MIB));
+    }
 
     #[test]
     fn only_what_is_much_and_not_too_much() {

@@ -44,6 +44,21 @@ pub fn let_go_of_heap() -> std::io::Result<bool> {
     Ok(is_worth_it)
 }
 
+/// The same after work that took very much: for the thread that did it, and whatever else is resident. Others that
+/// allocate from the same heap wait meanwhile, which after such work is a small part of what it took.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub fn let_go_of_peak() -> std::io::Result<bool> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    // SAFETY: may be called at any time, by any thread.
+    let heap = unsafe { libc::mallinfo2() };
+    let is_worth_it = heap::is_peak(heap::anonymous(&status), heap.uordblks + heap.hblkhd);
+    if is_worth_it {
+        // SAFETY: may be called at any time, by any thread.
+        unsafe { libc::malloc_trim(0) };
+    }
+    Ok(is_worth_it)
+}
+
 /// All threads allocate from one heap: smaller, and slower only where many threads allocate all the time. Before other threads begin.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn use_one_heap() {
@@ -78,6 +93,11 @@ pub fn keep_files_from_children() -> std::io::Result<()> {
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn let_go_of_heap() -> std::io::Result<bool> {
+    Ok(false)
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub fn let_go_of_peak() -> std::io::Result<bool> {
     Ok(false)
 }
 

@@ -89,6 +89,7 @@ impl Server {
             reach: Arc::new(front.reach),
             turns: Default::default(),
             inflight: Inflight::new(&front.limits),
+            slow: Default::default(),
             openapi: Documents::default(),
             metrics: Metrics::default(),
             health: Default::default(),

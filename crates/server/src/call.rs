@@ -20,6 +20,7 @@ use crate::{
     negotiate::Accept,
     object::Object,
     request::{self, Query, Target, Verb},
+    warnings::Warnings,
     workspaces::wildcard::EVERYWHERE,
 };
 
@@ -36,7 +37,7 @@ pub struct Call {
     pub verb: Option<Verb>,
     pub body: Bytes,
     /// Told to the client in Warning headers.
-    pub warnings: Mutex<Vec<String>>,
+    pub warnings: Mutex<Warnings>,
     pub notes: Notes,
     /// The provider of an export asks, and reaches only what the export lets it.
     pub view: Option<View>,
@@ -46,11 +47,7 @@ pub struct Call {
 
 impl Call {
     pub fn warn(&self, text: impl Into<String>) {
-        let text = text.into();
-        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
-        if !warnings.contains(&text) {
-            warnings.push(text);
-        }
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).add(text.into());
     }
 
     pub fn header(&self, name: &str) -> &str {

@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 
 use crate::{
-    Server, audit, authorize,
+    Server, apart, audit, authorize,
     body::{Arriving, Body},
     call::Call,
     exports,
@@ -32,6 +32,9 @@ use crate::{
 /// More than this is not read for the sake of the connection alone, nor for longer.
 const PASSED_OVER: u64 = 64 << 10;
 const PATIENCE: std::time::Duration = std::time::Duration::from_millis(500);
+
+/// What the documents of a workspace with kinds of its own count as while they are made.
+const DOCUMENT: usize = 2 << 20;
 
 /// In the extensions of a request that is made within the process: committed with what it writes.
 #[derive(Clone, Default)]
@@ -157,7 +160,18 @@ impl Server {
                 if other == "/version" && request.method() != Method::GET {
                     return Err(Status::method_not_allowed().with_causes(Vec::new()));
                 }
-                let here = Here { cluster: &path.cluster, bare: path.bare };
+                let (cluster, bare) = (path.cluster, path.bare);
+                // Documents about definitions can be as large as these are.
+                if other.starts_with("/openapi/") && self.kinds.workspace(&cluster).is_some() {
+                    let (server, workspace) = (self.clone(), cluster.clone());
+                    let headers = request.headers().clone();
+                    let work: BoxFuture<'static, Result<Response<Body>>> = Box::pin(async move {
+                        let here = Here { cluster: &cluster, bare };
+                        nonresource::answer(&server, here, &other, &query, &headers).await
+                    });
+                    return self.apart(&workspace, "", DOCUMENT, work).await?;
+                }
+                let here = Here { cluster: &cluster, bare };
                 nonresource::answer(&self, here, &other, &query, request.headers()).await
             }
             Route::Discovery { core, group, version } => {
@@ -336,16 +350,17 @@ impl Server {
         if let Err(status) = accept {
             return Ok(respond::failure(&status, error_format_of(header)));
         }
-        let answer = match run(&call, verb).await {
-            Ok(reply) => convert::reply(&call, reply).await,
-            refused => refused,
-        };
-        if let Some(trail) = audit::of(&parts.extensions) {
-            leave_traces(trail, &call, &answer);
-        }
-        let response = match answer {
-            Ok(reply) => respond::reply(&call, reply),
-            Err(status) => respond::call_failure(&call, &status),
+        check_size(&call)?;
+        let trail = audit::of(&parts.extensions).cloned();
+        let response = match apart::weight(&call, verb) {
+            None => finish(&call, verb, trail.as_deref()).await,
+            Some(bytes) => {
+                let server = call.server.clone();
+                let work = move |call: Call| -> BoxFuture<'static, Response<Body>> {
+                    Box::pin(async move { finish(&call, verb, trail.as_deref()).await })
+                };
+                server.apart_for(call, bytes, work).await?
+            }
         };
         // A list is made while it is read, and that is most of the work. A watch only begins here.
         Ok(if verb == Verb::List { response.map(|body| body.on(seat)) } else { response })
@@ -459,6 +474,35 @@ fn leave_traces(trail: &audit::Trail, call: &Call, answer: &Result<Reply>) {
 async fn pass_over(body: Arriving) {
     if body.size_hint().upper().is_some_and(|size| size <= PASSED_OVER) {
         let _ = tokio::time::timeout(PATIENCE, Limited::new(body, PASSED_OVER as usize).collect()).await;
+    }
+}
+
+/// A definition is compiled, compared and published: upstream's store takes none that is larger either.
+const LARGEST_DEFINITION: usize = 3 << 19;
+
+fn check_size(call: &Call) -> Result<()> {
+    let defines = call.kind.is_definition() || &*call.kind.collection == exports::SCHEMAS;
+    if defines && call.body.len() > LARGEST_DEFINITION {
+        return Err(Status::too_large(format!(
+            "Request entity too large: limit is {LARGEST_DEFINITION} for a {}. Shorten its descriptions, or split it",
+            call.kind.name()
+        )));
+    }
+    Ok(())
+}
+
+/// Does what was asked for and puts the answer into the form that was asked for.
+async fn finish(call: &Call, verb: Verb, trail: Option<&audit::Trail>) -> Response<Body> {
+    let answer = match call.server.slow.watch(call, run(call, verb)).await {
+        Ok(reply) => convert::reply(call, reply).await,
+        refused => refused,
+    };
+    if let Some(trail) = trail {
+        leave_traces(trail, call, &answer);
+    }
+    match answer {
+        Ok(reply) => respond::reply(call, reply).await,
+        Err(status) => respond::call_failure(call, &status),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The Kubernetes API over HTTP: the same server at the center and on every edge.
 
 mod admission;
+mod apart;
 mod assemble;
 pub mod audit;
 mod authorize;
@@ -40,8 +41,10 @@ mod request;
 mod respond;
 mod streams;
 mod subresources;
+mod turns;
 mod types;
 mod verbs;
+mod warnings;
 mod webhooks;
 mod wire;
 pub mod workspaces;
@@ -135,6 +138,7 @@ pub struct Server {
     /// Writers where quotas count take turns.
     pub turns: admission::quota::Turns,
     pub inflight: limits::Inflight,
+    pub slow: apart::Slow,
     pub openapi: openapi::Documents,
     pub metrics: metrics::Metrics,
     pub health: health::Health,

@@ -17,6 +17,9 @@ use crate::{Server, body::Body, discovery, kinds::Kind, nonresource::Here, reque
 /// Workspaces with kinds of their own have documents of their own. Together they take no more than this.
 const MOST: usize = 32 << 20;
 
+/// What the schemas of one document may take while it is made, by estimate.
+const MOST_PUBLISHED: usize = 32 << 20;
+
 #[derive(Default)]
 pub struct Documents {
     /// By workspace (and whether it was named), generation of its kinds and name of the document.
@@ -128,7 +131,8 @@ fn group_version(kinds: &[Arc<Kind>], path: &str) -> Result<(String, String), Re
 
 fn v3_document(kinds: &[Arc<Kind>], group: &str, version: &str) -> Vec<u8> {
     let mine: Vec<_> = kinds.iter().filter(|k| k.group() == group && *k.resource.version == *version).collect();
-    let schemas: Vec<_> = mine.iter().map(|k| custom_schema(k)).collect();
+    let mut room = MOST_PUBLISHED;
+    let schemas: Vec<_> = mine.iter().map(|k| custom_schema(k, &mut room)).collect();
     let described = described(mine.into_iter().zip(&schemas));
     json_bytes(&api::openapi::v3(api::schema::builtin(), (group, version), described))
 }
@@ -138,13 +142,23 @@ fn json_bytes(document: &Value) -> Vec<u8> {
 }
 
 fn v2_document(kinds: &[Arc<Kind>], encode: impl Fn(&Value) -> Vec<u8>) -> Vec<u8> {
-    let schemas: Vec<_> = kinds.iter().map(|k| custom_schema(k)).collect();
+    let mut room = MOST_PUBLISHED;
+    let schemas: Vec<_> = kinds.iter().map(|k| custom_schema(k, &mut room)).collect();
     encode(&api::openapi::v2(api::schema::builtin(), described(kinds.iter().zip(&schemas))))
 }
 
-fn custom_schema(kind: &Kind) -> Option<Value> {
+/// The schema of a custom kind as it is published. Once there is no more room, kinds are published without their
+/// fields.
+fn custom_schema(kind: &Kind, room: &mut usize) -> Option<Value> {
     let custom = kind.custom.as_ref()?;
-    Some(custom.definition.openapi_schema(custom.version()?))
+    let version = custom.version()?;
+    match room.checked_sub(version.weight()) {
+        Some(left) => {
+            *room = left;
+            Some(custom.definition.openapi_schema(version))
+        }
+        None => Some(custom.definition.openapi_bare(version)),
+    }
 }
 
 fn described<'a>(

@@ -1,10 +1,8 @@
 //! Objects, lists and events in the form that a client asked for.
 
-use std::{
-    borrow::Cow,
-    collections::VecDeque,
-    sync::{Arc, OnceLock},
-};
+mod lists;
+
+use std::{borrow::Cow, sync::OnceLock};
 
 use api::{
     convert, proto, schema,
@@ -16,19 +14,16 @@ use serde_json::{Value, json};
 use store::Revision;
 
 use crate::{
-    body::Body,
     clock,
     kinds::Kind,
     negotiate::{Accept, Format, Shape},
     object::{self, Object},
-    reply::List,
     request::Query,
     types,
     verbs::{watch::bookmark_object, write},
 };
 
-/// Bodies are made in pieces of about this size while the client reads.
-const PIECE: usize = 64 << 10;
+pub use lists::list;
 
 /// Brings a value from the stored version to the kind's own, or back.
 pub fn convert_value(kind: &Kind, value: &mut Value, to_stored: bool) -> Result<(), String> {
@@ -243,113 +238,6 @@ fn revision_only(revision: Revision) -> Value {
     json!({"resourceVersion": revision.to_string()})
 }
 
-fn list_metadata(list: &List, metadata: &mut Value) {
-    metadata["resourceVersion"] = list.revision.to_string().into();
-    if let Some(next) = &list.next {
-        metadata["continue"] = next.as_str().into();
-    }
-    if let Some(remaining) = list.remaining {
-        metadata["remainingItemCount"] = remaining.into();
-    }
-}
-
-/// A list, made piece by piece where that is possible.
-pub fn list(kind: &Arc<Kind>, accept: Accept, include: IncludeObject, list: List) -> Result<Body> {
-    match (accept.shape, accept.format) {
-        (Shape::Object, Format::Json) => Ok(json_list(kind.clone(), list)),
-        (Shape::Object, Format::Protobuf) => protobuf_list(kind, list),
-        (Shape::Object, Format::Yaml) => {
-            let mut metadata = json!({});
-            list_metadata(&list, &mut metadata);
-            let items: Vec<Value> = list
-                .items
-                .iter()
-                .map(|o| {
-                    let mut value = in_version(kind, o).value();
-                    if kind.custom.is_none()
-                        && let Some(map) = value.as_object_mut()
-                    {
-                        map.remove("kind");
-                        map.remove("apiVersion");
-                    }
-                    value
-                })
-                .collect();
-            let list =
-                json!({"kind": kind.list_kind(), "apiVersion": kind.api_version, "metadata": metadata, "items": items});
-            yaml(&list).map(Body::from)
-        }
-        (Shape::PartialList | Shape::Partial, format) => {
-            if accept.shape == Shape::Partial {
-                return Err(Status::not_acceptable(format!(
-                    "you requested PartialObjectMetadata, but the requested object is a list ({})",
-                    go_type(kind, "List")
-                )));
-            }
-            let mut metadata = json!({});
-            list_metadata(&list, &mut metadata);
-            let items: Vec<Value> = list.items.iter().map(|o| partial(o)).collect();
-            let items = if items.is_empty() { Value::Null } else { items.into() };
-            let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
-                "metadata": metadata, "items": items});
-            value(&list, format).map(Body::from)
-        }
-        (Shape::Table, Format::Json) => Ok(table_list(kind.clone(), include, list)),
-        (Shape::Table, format) => {
-            let json: Vec<u8> = table_pieces(kind.clone(), include, list).flatten().collect();
-            in_format(json, format).map(Body::from)
-        }
-    }
-}
-
-fn json_list(kind: Arc<Kind>, list: List) -> Body {
-    let mut metadata = json!({});
-    list_metadata(&list, &mut metadata);
-    if kind.custom.is_some() && list.next.is_none() {
-        metadata["continue"] = "".into();
-    }
-    let head = head_of(&[
-        ("kind", kind.list_kind().into()),
-        ("apiVersion", kind.api_version.as_str().into()),
-        ("metadata", metadata),
-    ]);
-    let mut head = head;
-    head.extend_from_slice(b"\"items\":[");
-    let mut first = true;
-    streamed(pieces(head, list.items, b"]}", move |out, object| {
-        if !std::mem::take(&mut first) {
-            out.push(b',');
-        }
-        write_item(out, &kind, object);
-    }))
-}
-
-/// A table of thousands of rows is made row by row too.
-fn table_list(kind: Arc<Kind>, include: IncludeObject, list: List) -> Body {
-    streamed(table_pieces(kind, include, list))
-}
-
-fn table_pieces(kind: Arc<Kind>, include: IncludeObject, list: List) -> impl Iterator<Item = Bytes> + Send {
-    let mut metadata = json!({});
-    list_metadata(&list, &mut metadata);
-    let (printer, now) = (printer(&kind), clock::unix());
-    let mut head = table_head(&printer, metadata, true);
-    let tail: &[u8] = if list.items.is_empty() {
-        object::write_json(&mut head, &printer.no_rows());
-        b"}"
-    } else {
-        head.push(b'[');
-        b"]}"
-    };
-    let mut first = true;
-    pieces(head, list.items, tail, move |out, object| {
-        if !std::mem::take(&mut first) {
-            out.push(b',');
-        }
-        write_row(out, &kind, &printer, include, object, now);
-    })
-}
-
 /// The fields before the list, and the comma behind them.
 fn head_of(fields: &[(&str, Value)]) -> Vec<u8> {
     let mut head = vec![b'{'];
@@ -360,85 +248,6 @@ fn head_of(fields: &[(&str, Value)]) -> Vec<u8> {
         head.push(b',');
     }
     head
-}
-
-/// A list that is written while it is read: never much more than one piece is in memory.
-fn pieces(
-    head: Vec<u8>,
-    items: Vec<Arc<Object>>,
-    tail: &'static [u8],
-    mut write: impl FnMut(&mut Vec<u8>, &Object) + Send + 'static,
-) -> impl Iterator<Item = Bytes> + Send {
-    let mut items = items.into_iter();
-    let mut next = Some(head);
-    std::iter::from_fn(move || {
-        let mut out = next.take()?;
-        out.reserve(PIECE.min(items.len() * 1024) + 4096);
-        while out.len() < PIECE {
-            let Some(object) = items.next() else {
-                out.extend_from_slice(tail);
-                return Some(Bytes::from(out));
-            };
-            write(&mut out, &object);
-        }
-        next = Some(Vec::new());
-        Some(out.into())
-    })
-}
-
-/// What is short is sent whole.
-fn streamed(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Body {
-    let mut pieces = pieces.peekable();
-    let first = pieces.next().unwrap_or_default();
-    if pieces.peek().is_none() {
-        return first.into();
-    }
-    Body::stream(futures::stream::iter(std::iter::once(first).chain(pieces)))
-}
-
-/// Items of built-in lists carry no kind and no apiVersion; those of custom ones do.
-fn write_item(out: &mut Vec<u8>, kind: &Kind, object: &Object) {
-    if kind.custom.is_some() {
-        out.extend_from_slice(&json(kind, object));
-    } else if kind.is_converted() {
-        out.push(b'{');
-        out.extend_from_slice(in_version(kind, object).bare());
-    } else {
-        out.push(b'{');
-        out.extend_from_slice(object.bare());
-    }
-}
-
-fn protobuf_list(kind: &Arc<Kind>, list: List) -> Result<Body> {
-    let mut metadata = json!({});
-    list_metadata(&list, &mut metadata);
-    let schema = schema::builtin();
-    let ty = kind
-        .resource
-        .ty
-        .and_then(|ty| schema.list_of(ty))
-        .ok_or_else(|| Status::not_acceptable("this list has no protobuf form"))?;
-    // The length of all comes first on the wire. What is not kept with its object is kept here until it is sent.
-    let mut made: VecDeque<(usize, Vec<u8>)> = VecDeque::new();
-    let mut lengths = Vec::with_capacity(list.items.len());
-    for (at, object) in list.items.iter().enumerate() {
-        match message(kind, object) {
-            Cow::Borrowed(kept) => lengths.push(kept.len()),
-            Cow::Owned(message) => {
-                lengths.push(message.len());
-                made.push_back((at, message));
-            }
-        }
-    }
-    let head = proto::list_head(schema, ty, &kind.api_version, &kind.list_kind(), &metadata, lengths.into_iter());
-    let mut at = 0;
-    Ok(streamed(pieces(head, list.items, proto::END, move |out, object| {
-        match made.pop_front_if(|(of, _)| *of == at) {
-            Some((_, message)) => proto::put_item(out, &message),
-            None => proto::put_item(out, object.kept_message().unwrap_or_default()),
-        }
-        at += 1;
-    })))
 }
 
 /// Writes watch events in one client's form.

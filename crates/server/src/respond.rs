@@ -20,8 +20,8 @@ use crate::{
     workspaces::wildcard,
 };
 
-pub fn reply(call: &Call, reply: Reply) -> Response<Body> {
-    let response = match make(&call.kind, call.accept, call, reply) {
+pub async fn reply(call: &Call, reply: Reply) -> Response<Body> {
+    let response = match make(&call.kind, call.accept, call, reply).await {
         Ok(response) => response,
         // What cannot be given the shape that was asked for is told in JSON.
         Err(status) => failure(&status, Format::Json),
@@ -29,14 +29,19 @@ pub fn reply(call: &Call, reply: Reply) -> Response<Body> {
     prettily(call, with_warnings(call, response))
 }
 
-/// People read JSON better over several lines: those who ask for it, and those whose client shows that they are people.
-fn prettily(call: &Call, response: Response<Body>) -> Response<Body> {
+/// The client wants JSON over several lines, which has to be read and written again.
+pub fn is_pretty(call: &Call) -> bool {
     let agent = call.header("user-agent");
     let wanted = match call.query.get("pretty") {
         "" => ["curl", "Wget", "Mozilla/5.0"].iter().any(|a| agent.starts_with(a)),
         value => matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"),
     };
-    if !wanted || call.accept.format != Format::Json {
+    wanted && call.accept.format == Format::Json
+}
+
+/// People read JSON better over several lines: those who ask for it, and those whose client shows that they are people.
+fn prettily(call: &Call, response: Response<Body>) -> Response<Body> {
+    if !is_pretty(call) {
         return response;
     }
     response.map(|body| match body {
@@ -45,7 +50,7 @@ fn prettily(call: &Call, response: Response<Body>) -> Response<Body> {
     })
 }
 
-fn make(kind: &Arc<Kind>, accept: Accept, call: &Call, reply: Reply) -> Result<Response<Body>> {
+async fn make(kind: &Arc<Kind>, accept: Accept, call: &Call, reply: Reply) -> Result<Response<Body>> {
     let content_type = accept.format.content_type();
     match reply {
         Reply::Object { code, object } => {
@@ -63,7 +68,7 @@ fn make(kind: &Arc<Kind>, accept: Accept, call: &Call, reply: Reply) -> Result<R
             Ok(build(code, content_type, render::value(&value, accept.format)?.into()))
         }
         Reply::List(list) => {
-            let body = render::list(kind, accept, render::include_object(&call.query)?, list)?;
+            let body = render::list(kind, accept, render::include_object(&call.query)?, list).await?;
             Ok(build(200, content_type, body))
         }
         Reply::Watch(stream) => {

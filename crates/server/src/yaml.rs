@@ -10,6 +10,29 @@ pub fn write(value: &Value) -> Vec<u8> {
     out.into_bytes()
 }
 
+/// One item of a list that stands at the left edge.
+pub fn write_item(out: &mut Vec<u8>, item: &Value) {
+    let mut text = String::new();
+    entry(&mut text, item, 0);
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// The dash of an item, and the item.
+fn entry(out: &mut String, item: &Value, indent: usize) {
+    out.push('-');
+    match item {
+        Value::Object(map) if !map.is_empty() => {
+            out.push(' ');
+            block(out, item, indent + 2, true);
+        }
+        Value::Array(list) if !list.is_empty() => {
+            out.push(' ');
+            block(out, item, indent + 2, true);
+        }
+        other => leaf(out, other, indent),
+    }
+}
+
 /// `inline`: the cursor stands behind `- `, so the first line needs no indent.
 fn block(out: &mut String, value: &Value, indent: usize, inline: bool) {
     match value {
@@ -28,18 +51,7 @@ fn block(out: &mut String, value: &Value, indent: usize, inline: bool) {
                 if i > 0 || !inline {
                     out.extend(std::iter::repeat_n(' ', indent));
                 }
-                out.push('-');
-                match item {
-                    Value::Object(map) if !map.is_empty() => {
-                        out.push(' ');
-                        block(out, item, indent + 2, true);
-                    }
-                    Value::Array(list) if !list.is_empty() => {
-                        out.push(' ');
-                        block(out, item, indent + 2, true);
-                    }
-                    other => leaf(out, other, indent),
-                }
+                entry(out, item, indent);
             }
         }
         other => {
@@ -244,6 +256,16 @@ mod tests {
         let text = String::from_utf8(write(&value)).unwrap();
         let want = "a: \"1\"\nb:\n  c: []\n  d: {}\n  e:\n  - 1\n  - x\n  - k: v\n    l:\n    - true\nf: 'a: b'\ng: |\n  two\n  lines\nh: null\nm: \"no\"\nt: \"2020-01-02T03:04:05Z\"\nu: plain text\n";
         assert_eq!(text, want);
+    }
+
+    #[test]
+    fn items_are_as_in_a_list() {
+        let items =
+            [json!({"a": {"b": [1, {"c": "d\ne"}]}, "z": []}), json!("text"), json!([[1], {}]), json!({}), json!(null)];
+        let whole = String::from_utf8(write(&json!({"items": items}))).unwrap();
+        let mut apart = b"items:\n".to_vec();
+        items.iter().for_each(|item| write_item(&mut apart, item));
+        assert_eq!(String::from_utf8(apart).unwrap(), whole);
     }
 
     /// Whatever is written is read back the same.

@@ -134,12 +134,28 @@ impl<'a> FieldSet<'a> {
         Self { nodes: out }
     }
 
+    /// The union of many sets, made in pairs: one after the other would walk over all that came before for each.
+    pub fn union_all(mut sets: Vec<Self>) -> Self {
+        while sets.len() > 1 {
+            let mut pairs = sets.into_iter();
+            let mut joined = Vec::with_capacity(pairs.len().div_ceil(2));
+            while let Some(first) = pairs.next() {
+                joined.push(match pairs.next() {
+                    Some(second) => first.union(second),
+                    None => first,
+                });
+            }
+            sets = joined;
+        }
+        sets.pop().unwrap_or_default()
+    }
+
     pub fn intersection(&self, other: &FieldSet<'_>) -> Self {
         let mut out = Self::new();
-        let mut right = other.nodes.iter().peekable();
+        let mut right = other.nodes.as_slice();
         for node in &self.nodes {
-            while right.next_if(|r| r.element < node.element).is_some() {}
-            if let Some(r) = right.peek().filter(|r| r.element == node.element) {
+            right = from(right, &node.element);
+            if let Some(r) = right.first().filter(|r| r.element == node.element) {
                 let below = node.below.intersection(&r.below);
                 out.push(node.element.clone(), node.member && r.member, below);
             }
@@ -162,10 +178,10 @@ impl<'a> FieldSet<'a> {
             return false;
         }
         let mut changed = false;
-        let mut right = other.nodes.iter().peekable();
+        let mut right = other.nodes.as_slice();
         self.nodes.retain_mut(|node| {
-            while right.next_if(|r| r.element < node.element).is_some() {}
-            let Some(r) = right.peek().filter(|r| r.element == node.element) else { return true };
+            right = from(right, &node.element);
+            let Some(r) = right.first().filter(|r| r.element == node.element) else { return true };
             if r.member && (deep || node.member) {
                 changed = true;
                 node.member = false;
@@ -268,6 +284,19 @@ impl<'a> FieldSet<'a> {
         set.sort();
         Ok((own || set.is_empty(), set))
     }
+}
+
+/// The nodes from the first one that is not before `element`. The steps double, so that a few elements are found
+/// quickly among many, and neighbours at once.
+fn from<'n, 'a>(nodes: &'n [Node<'a>], element: &PathElement<'_>) -> &'n [Node<'a>] {
+    let before = |node: &Node<'_>| node.element.cmp(element) == Ordering::Less;
+    let mut reach = 1;
+    while nodes.get(reach - 1).is_some_and(before) {
+        reach *= 2;
+    }
+    let start = reach / 2;
+    let known = &nodes[start..reach.min(nodes.len())];
+    &nodes[start + known.partition_point(before)..]
 }
 
 /// A field path as messages show it: `.spec.containers[name="c"].image`.

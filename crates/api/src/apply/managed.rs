@@ -1,6 +1,8 @@
 //! `metadata.managedFields`: who owns which fields, how, since when.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry::{Occupied, Vacant};
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +13,7 @@ const MAX_UPDATERS: usize = 10;
 
 const ANCIENT: &str = "ancient-changes";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Operation {
     Apply,
     Update,
@@ -93,6 +95,12 @@ impl<'a> Entry<'a> {
             && (self.operation == Operation::Apply || self.api_version == other.api_version)
     }
 
+    /// What two entries have in common if they are the same manager's.
+    fn key(&self) -> (Cow<'a, str>, Operation, Cow<'a, str>, Cow<'a, str>) {
+        let version = if self.operation == Operation::Apply { Cow::Borrowed("") } else { self.api_version.clone() };
+        (self.manager.clone(), self.operation, self.subresource.clone(), version)
+    }
+
     /// To be called when the set or the time has been changed.
     pub(super) fn touch(&mut self) {
         self.source = None;
@@ -139,15 +147,19 @@ impl<'a> Entry<'a> {
 
 impl<'a> Managed<'a> {
     pub(super) fn decode(list: &'a [Value]) -> Result<Self, String> {
-        let mut managed = Self { entries: Vec::with_capacity(list.len() + 1) };
+        let mut entries: Vec<Entry<'a>> = Vec::with_capacity(list.len() + 1);
+        let mut known = HashMap::with_capacity(list.len());
         for (i, value) in list.iter().enumerate() {
             let entry = Entry::decode(value, i)?;
-            match managed.position(&entry) {
-                Some(at) => managed.entries[at] = entry,
-                None => managed.entries.push(entry),
+            match known.entry(entry.key()) {
+                Occupied(at) => entries[*at.get()] = entry,
+                Vacant(free) => {
+                    free.insert(entries.len());
+                    entries.push(entry);
+                }
             }
         }
-        Ok(managed)
+        Ok(Self { entries })
     }
 
     pub(super) fn position(&self, entry: &Entry<'_>) -> Option<usize> {
@@ -182,31 +194,44 @@ impl<'a> Managed<'a> {
         self.entries = applying;
         updating.sort_by_cached_key(|e| (e.seconds(), e.identity()));
         let mut updating: Vec<Option<Entry<'a>>> = updating.into_iter().map(Some).collect();
-        let mut first_of: Vec<(Cow<'a, str>, usize)> = Vec::new();
-        for i in 0..updating.len() {
+        // Where the oldest entry of each version is, and where the one that older ones have become already.
+        let mut first_of: HashMap<Cow<'a, str>, usize> = HashMap::new();
+        let mut bucket_of: HashMap<Cow<'a, str>, usize> = HashMap::new();
+        for (at, entry) in updating.iter().flatten().enumerate() {
+            if entry.manager == ANCIENT && entry.subresource.is_empty() {
+                bucket_of.entry(entry.api_version.clone()).or_insert(at);
+            }
+        }
+        // What goes into each of them, and the time of the last.
+        let mut gathered: HashMap<usize, (Vec<FieldSet<'a>>, Option<Cow<'a, str>>)> = HashMap::new();
+        for (i, slot) in updating.iter_mut().enumerate() {
             if updaters <= MAX_UPDATERS {
                 break;
             }
-            let Some(version) = updating[i].as_ref().map(|e| e.api_version.clone()) else { continue };
-            let Some(first) = first_of.iter().find(|(v, _)| *v == version).map(|(_, at)| *at) else {
-                first_of.push((version, i));
+            let Some(version) = slot.as_ref().map(|e| e.api_version.clone()) else { continue };
+            let Some(first) = first_of.get(&version).copied() else {
+                first_of.insert(version, i);
                 continue;
             };
-            let is_bucket =
-                |e: &Entry<'_>| e.manager == ANCIENT && e.subresource.is_empty() && e.api_version == version;
-            let at = updating.iter().position(|e| e.as_ref().is_some_and(is_bucket)).unwrap_or(first);
+            let at = *bucket_of.entry(version).or_insert(first);
             if at == i {
                 continue;
             }
-            let Some(entry) = updating[i].take() else { continue };
+            let Some(entry) = slot.take() else { continue };
+            let bucket = gathered.entry(at).or_default();
+            bucket.0.push(entry.set);
+            bucket.1 = entry.time;
+            updaters -= 1;
+        }
+        for (at, (mut sets, time)) in gathered {
             if let Some(bucket) = &mut updating[at] {
+                sets.push(std::mem::take(&mut bucket.set));
                 bucket.manager = Cow::Borrowed(ANCIENT);
                 bucket.subresource = Cow::Borrowed("");
-                bucket.time = entry.time;
-                bucket.set = std::mem::take(&mut bucket.set).union(entry.set);
+                bucket.time = time;
+                bucket.set = FieldSet::union_all(sets);
                 bucket.touch();
             }
-            updaters -= 1;
         }
         self.entries.extend(updating.into_iter().flatten());
     }

@@ -1,6 +1,7 @@
 //! The rules of ownership: what a write takes from others, what it may not take, what it leaves behind.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use serde_json::Value;
@@ -175,6 +176,8 @@ fn others<'a>(
     (changed, removed): (&FieldSet<'_>, &FieldSet<'_>),
     mut each: impl FnMut(&mut Entry<'a>, &FieldSet<'_>, &FieldSet<'_>),
 ) {
+    // What differs is the same for all entries of a version.
+    let mut seen: HashMap<String, Option<(FieldSet<'static>, FieldSet<'static>)>> = HashMap::new();
     managed.entries.retain_mut(|entry| {
         if me.is_some_and(|me| entry.is(me)) {
             return true;
@@ -190,10 +193,17 @@ fn others<'a>(
             let known = !std::ptr::eq(ctx.schema, builtin()) || builtin().of_kind(group, version, ctx.kind).is_some();
             return known && group == split_api_version(ctx.api_version).0;
         };
-        let Some((old, _, _)) = versions.convert(old, &entry.api_version) else { return false };
-        let Some((new, schema, ty)) = versions.convert(new, &entry.api_version) else { return false };
-        let Comparison { removed, modified, added } = compare(Ty::new(schema, ty), ctx.reset, &old, &new);
-        each(entry, &modified.union(added), &removed);
+        if !seen.contains_key(&*entry.api_version) {
+            let differs = || {
+                let (old, _, _) = versions.convert(old, &entry.api_version)?;
+                let (new, schema, ty) = versions.convert(new, &entry.api_version)?;
+                let Comparison { removed, modified, added } = compare(Ty::new(schema, ty), ctx.reset, &old, &new);
+                Some((modified.union(added).into_owned(), removed.into_owned()))
+            };
+            seen.insert(entry.api_version.to_string(), differs());
+        }
+        let Some(Some((changed, removed))) = seen.get(&*entry.api_version) else { return false };
+        each(entry, changed, removed);
         true
     });
 }
@@ -203,7 +213,7 @@ fn prune(ty: Ty<'_>, merged: Value, managed: &Managed<'_>, last: &FieldSet<'_>) 
     let named = |set: &FieldSet<'_>| set.clone().into_owned().with_named_fields(Some(ty));
     let last = named(last);
     let all = named(&ty.fields(&merged));
-    let owned = managed.entries.iter().fold(FieldSet::new(), |owned, entry| owned.union(named(&entry.set)));
+    let owned = FieldSet::union_all(managed.entries.iter().map(|entry| named(&entry.set)).collect());
 
     // First everything the manager had, then back what anyone owns, then back what the manager did not have.
     let pruned = ty.without(&merged, &last);

@@ -15,6 +15,8 @@ mod typed;
 mod versions;
 mod zero;
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 pub use element::{Literal, PathElement};
@@ -169,8 +171,19 @@ fn same_but_times(was: &[Value], is: &[Value]) -> bool {
         }
         _ => a == b,
     };
-    was.len() == is.len()
-        && (was.iter().zip(is).all(|(a, b)| same(a, b)) || was.iter().all(|a| is.iter().any(|b| same(a, b))))
+    if was.len() != is.len() {
+        return false;
+    }
+    if was.iter().zip(is).all(|(a, b)| same(a, b)) {
+        return true;
+    }
+    let timeless = |entry: &Value| {
+        let mut entry = entry.clone();
+        entry.as_object_mut().map(|map| map.remove("time"));
+        entry.to_string()
+    };
+    let is: HashSet<String> = is.iter().map(timeless).collect();
+    was.iter().all(|a| is.contains(&timeless(a)))
 }
 
 /// Whether two objects are the same but for their `managedFields` and `resourceVersion`.

@@ -1,5 +1,7 @@
 //! `managedFields` between an object and its `scale` subresource, where the number of replicas has another path.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::Value;
 
 use super::element::PathElement;
@@ -45,15 +47,18 @@ pub fn parent_entries(
 ) -> Option<Vec<Value>> {
     let (mut managed, mut scale) = (entries(parent), entries(scale));
     // A manager is the same on both sides whatever the version of its entry says.
-    let same = |a: &Entry<'_>, b: &Entry<'_>| {
-        a.manager == b.manager && a.operation == b.operation && a.subresource == b.subresource
-    };
+    let manager_of = |e: &Entry<'_>| (e.manager.to_string(), e.operation, e.subresource.to_string());
+    let mut places: HashMap<_, Vec<usize>> = HashMap::new();
+    for (at, entry) in scale.entries.iter().enumerate().rev() {
+        places.entry(manager_of(entry)).or_default().push(at);
+    }
+    let mut taken = HashSet::new();
     managed.entries.retain_mut(|entry| {
         let Some((_, path)) = versions.iter().find(|(version, _)| *version == entry.api_version) else { return false };
         let Some(path) = path.map(steps).filter(|path| entry.set.has(path)) else { return true };
-        match scale.entries.iter().position(|e| same(e, entry)) {
+        match places.get_mut(&manager_of(entry)).and_then(Vec::pop) {
             Some(at) => {
-                scale.entries.remove(at);
+                taken.insert(at);
             }
             None => {
                 let mut stolen = FieldSet::new();
@@ -65,6 +70,11 @@ pub fn parent_entries(
         !entry.set.is_empty()
     });
     let path = versions.iter().find(|(version, _)| *version == api_version).and_then(|(_, path)| *path);
+    let mut at = 0;
+    scale.entries.retain(|_| {
+        at += 1;
+        !taken.contains(&(at - 1))
+    });
     for mut entry in scale.entries {
         let Some(path) = path.filter(|_| entry.set.has(&steps(&SPEC_REPLICAS))) else { continue };
         entry.api_version = api_version.to_owned().into();

@@ -35,32 +35,57 @@ fn storage_version(crd: &Value) -> Option<String> {
     storage.get("name").and_then(Value::as_str).map(str::to_owned)
 }
 
+/// The names that definitions have been given.
+#[derive(Debug, Default)]
+pub struct Taken {
+    resources: BTreeSet<String>,
+    kinds: BTreeSet<String>,
+}
+
+impl Taken {
+    pub fn has(&self, name: &str, as_kind: bool) -> bool {
+        if as_kind { self.kinds.contains(name) } else { self.resources.contains(name) }
+    }
+}
+
+/// The names of these definitions, by their status.
+pub fn names_of<'a>(definitions: impl IntoIterator<Item = &'a Value>) -> Taken {
+    let mut taken = Taken::default();
+    for other in definitions {
+        let accepted = names(other, "/status/acceptedNames");
+        taken.resources.extend(["plural", "singular"].iter().map(|key| accepted_text(&accepted, key)));
+        taken.resources.extend(short_names(&accepted));
+        taken.kinds.extend(["kind", "listKind"].iter().map(|key| accepted_text(&accepted, key)));
+    }
+    taken
+}
+
 /// Gives a definition its names and conditions, next to the other definitions of its group. `now` is RFC 3339.
 ///
 /// Answers whether the status changed. A definition whose names are taken is `NamesAccepted: False` and not served.
 pub fn accept<'a>(crd: &mut Value, others: impl IntoIterator<Item = &'a Value>, now: &str) -> bool {
-    let before = crd.get("status").cloned();
     let group = text(crd, "/spec/group");
     let own = text(crd, "/metadata/name");
-    let mut resources: BTreeSet<String> = BTreeSet::new();
-    let mut kinds: BTreeSet<String> = BTreeSet::new();
-    for other in others.into_iter().filter(|o| text(o, "/spec/group") == group && text(o, "/metadata/name") != own) {
-        let accepted = names(other, "/status/acceptedNames");
-        resources.extend(["plural", "singular"].iter().map(|key| accepted_text(&accepted, key)));
-        resources.extend(short_names(&accepted));
-        kinds.extend(["kind", "listKind"].iter().map(|key| accepted_text(&accepted, key)));
-    }
+    let mine = |o: &&Value| text(o, "/spec/group") == group && text(o, "/metadata/name") != own;
+    let taken = names_of(others.into_iter().filter(mine));
+    accept_beside(crd, |name, as_kind| taken.has(name, as_kind), now)
+}
+
+/// The same where somebody knows which names are taken by others of the group: as that of a resource, or of a kind.
+pub fn accept_beside(crd: &mut Value, taken: impl Fn(&str, bool) -> bool, now: &str) -> bool {
+    let before = crd.get("status").cloned();
+    let group = text(crd, "/spec/group");
     let requested = names(crd, "/spec/names");
     let mut accepted = names(crd, "/status/acceptedNames");
     let mut conflict: Option<(&str, String)> = None;
-    for (key, reason, taken) in [
-        ("plural", "PluralConflict", &resources),
-        ("singular", "SingularConflict", &resources),
-        ("shortNames", "ShortNamesConflict", &resources),
-        ("kind", "KindConflict", &kinds),
-        ("listKind", "ListKindConflict", &kinds),
+    for (key, reason, as_kind) in [
+        ("plural", "PluralConflict", false),
+        ("singular", "SingularConflict", false),
+        ("shortNames", "ShortNamesConflict", false),
+        ("kind", "KindConflict", true),
+        ("listKind", "ListKindConflict", true),
     ] {
-        match refused(key, &requested, &accepted, taken) {
+        match refused(key, &requested, &accepted, &|name| taken(name, as_kind)) {
             Some(message) => conflict = Some((reason, message)),
             None => copy(&mut accepted, &requested, key),
         }
@@ -71,12 +96,12 @@ pub fn accept<'a>(crd: &mut Value, others: impl IntoIterator<Item = &'a Value>, 
     crd.get("status") != before.as_ref()
 }
 
-fn refused(key: &str, requested: &Value, accepted: &Value, taken: &BTreeSet<String>) -> Option<String> {
+fn refused(key: &str, requested: &Value, accepted: &Value, taken: &dyn Fn(&str) -> bool) -> Option<String> {
     let in_use = |name: &String| format!("{} is already in use", super::go::quoted(name));
     if key == "shortNames" {
-        let have = short_names(accepted);
+        let have: BTreeSet<String> = short_names(accepted).into_iter().collect();
         let clashes: Vec<String> =
-            short_names(requested).iter().filter(|n| !have.contains(n) && taken.contains(*n)).map(in_use).collect();
+            short_names(requested).iter().filter(|n| !have.contains(*n) && taken(n)).map(in_use).collect();
         return match clashes.as_slice() {
             [] => None,
             [one] => Some(one.clone()),
@@ -84,7 +109,7 @@ fn refused(key: &str, requested: &Value, accepted: &Value, taken: &BTreeSet<Stri
         };
     }
     let name = accepted_text(requested, key);
-    (name != accepted_text(accepted, key) && taken.contains(&name)).then(|| in_use(&name))
+    (name != accepted_text(accepted, key) && taken(&name)).then(|| in_use(&name))
 }
 
 fn write(crd: &mut Value, accepted: Value, conflict: Option<(&str, String)>, now: &str) {

@@ -1,20 +1,23 @@
 //! Which part of an old object a part of the new one came from: what transition rules and ratcheting compare with.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 
 use super::node::Node;
 
-/// The old element of a list that has the same keys as `element`, if the list is one whose elements have keys.
-pub(crate) fn element<'a>(node: &Node, old: Option<&'a Value>, element: &Value) -> Option<&'a Value> {
-    if !node.list_is("map") || node.list_map_keys.is_empty() {
-        return None;
+/// The elements of an old list by their keys, if the list is one whose elements have keys.
+pub(crate) struct Elements<'n, 'a> {
+    keys: &'n [Box<str>],
+    old: HashMap<Vec<Option<&'a Value>>, &'a Value>,
+}
+
+impl<'n, 'a> Elements<'n, 'a> {
+    /// The new element and the old one that has the same keys.
+    pub(crate) fn pair(&self, new: &'a Value) -> Pair<'a> {
+        let keys = new.as_object().map(|new| self.keys.iter().map(|key| new.get(&**key)).collect::<Vec<_>>());
+        Pair { new, old: keys.and_then(|keys| self.old.get(&keys).copied()) }
     }
-    let map = element.as_object()?;
-    old?.as_array()?.iter().find(|candidate| {
-        candidate
-            .as_object()
-            .is_some_and(|candidate| node.list_map_keys.iter().all(|key| map.get(&**key) == candidate.get(&**key)))
-    })
 }
 
 /// A value of the new object and, where there is one, the value it was before.
@@ -38,7 +41,19 @@ impl<'a> Pair<'a> {
         Self { new, old: self.old.and_then(|old| old.get(key)) }
     }
 
-    pub(crate) fn index(&self, node: &Node, new: &'a Value) -> Self {
-        Self { new, old: element(node, self.old, new) }
+    /// What to find the old elements of a list with.
+    pub(crate) fn elements<'n>(&self, node: &'n Node) -> Elements<'n, 'a> {
+        let keys = if node.list_is("map") { node.list_map_keys.as_slice() } else { &[] };
+        let mut elements = Elements { keys, old: HashMap::new() };
+        if keys.is_empty() {
+            return elements;
+        }
+        for element in self.old.and_then(Value::as_array).into_iter().flatten() {
+            let Some(map) = element.as_object() else { continue };
+            let place = keys.iter().map(|key| map.get(&**key)).collect();
+            // The first of several with the same keys counts.
+            elements.old.entry(place).or_insert(element);
+        }
+        elements
     }
 }

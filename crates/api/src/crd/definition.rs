@@ -1,18 +1,24 @@
 //! One CustomResourceDefinition, compiled once: all the server needs of it.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use serde_json::{Map, Value};
 
 use crate::catalogue::{Resource, Subresource, api_version, split_api_version};
 use crate::field::{FieldError, FieldErrorKind, FieldErrors};
-use crate::schema::{Schema, TypeId};
 
+use super::body::{Body, Slot};
+use super::cel::COST_OF_ALL;
 use super::correlate::Pair;
+use super::light::Light;
 use super::metadata::{self, Malformed};
 use super::node::{Node, strings, text};
-use super::rules::Rules;
-use super::{defaulting, go, lists, prune, structure, values};
+use super::{defaulting, go, lists, prune, values};
+
+/// A schema of less than this is compiled on the spot.
+const SMALL: usize = 64 << 10;
 
 #[derive(Debug)]
 pub struct Definition {
@@ -56,18 +62,15 @@ pub struct Version {
     pub storage: bool,
     /// The warning that every request to a deprecated version gets.
     pub deprecation: Option<String>,
-    pub schema: Schema,
-    /// The root object in `schema`, metadata included.
-    pub ty: TypeId,
     /// Raw `additionalPrinterColumns`.
     pub printer_columns: Vec<Value>,
     /// JSON paths (`.spec.colour`).
     pub selectable_fields: Vec<Box<str>>,
     pub subresources: Subresources,
-    /// `openAPIV3Schema` as the definition has it.
-    pub raw: Value,
-    pub(crate) root: Node,
-    pub(crate) rules: Option<Rules>,
+    /// `openAPIV3Schema` as the definition has it, in JSON.
+    pub source: Bytes,
+    preserve_unknown: bool,
+    body: Arc<Slot>,
     pub(crate) api_version: String,
     pub(crate) kind: Box<str>,
 }
@@ -91,6 +94,12 @@ const BLOCKED: &str = "some validation rules were not checked because the object
 impl Definition {
     /// Compiles a definition that was validated and defaulted. What is missing all the same is told.
     pub fn compile(crd: &Value) -> Result<Self, FieldErrors> {
+        Self::of(Light::of(crd))
+    }
+
+    /// The same from its text, of which the schemas are compiled only when they are needed.
+    pub fn of(light: Light) -> Result<Self, FieldErrors> {
+        let Light { value: crd, schemas } = light;
         let empty = Map::new();
         let spec = crd.get("spec").and_then(Value::as_object).unwrap_or(&empty);
         let raw_names = spec.get("names").and_then(Value::as_object).unwrap_or(&empty);
@@ -108,8 +117,9 @@ impl Definition {
         let versions: Vec<Version> = versions
             .into_iter()
             .flatten()
-            .filter_map(Value::as_object)
-            .map(|version| Version::compile(&group, &names.kind, spec, version))
+            .zip(schemas)
+            .filter_map(|(version, schema)| Some((version.as_object()?, schema)))
+            .map(|(version, schema)| Version::read(&group, &names.kind, spec, version, schema))
             .collect();
         if versions.is_empty() {
             errors.push(FieldError::required("spec.versions", ""));
@@ -190,7 +200,7 @@ impl Definition {
             categories: self.names.categories.clone(),
             verbs: verbs(&["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]),
             subresources,
-            ty: Some(version.ty),
+            ty: None,
         }
     }
 }
@@ -231,15 +241,8 @@ impl Conversion {
 }
 
 impl Version {
-    fn compile(group: &str, kind: &str, spec: &Map<String, Value>, version: &Map<String, Value>) -> Self {
+    fn read(group: &str, kind: &str, spec: &Map<String, Value>, version: &Map<String, Value>, source: Bytes) -> Self {
         let name = text(version, "name");
-        let raw = version.get("schema").and_then(|s| s.get("openAPIV3Schema")).cloned().unwrap_or_default();
-        let mut root = Node::compile(&raw);
-        if spec.get("preserveUnknownFields").and_then(Value::as_bool) == Some(true) {
-            root.preserve_unknown = true;
-        }
-        let (schema, ty) = structure::build(&root);
-        let rules = Rules::compile(&root, true);
         let api_version = api_version(group, name);
         let flag = |key: &str| version.get(key).and_then(Value::as_bool).unwrap_or(false);
         let deprecation = flag("deprecated").then(|| match text(version, "deprecationWarning") {
@@ -253,17 +256,47 @@ impl Version {
             served: flag("served"),
             storage: flag("storage"),
             deprecation,
-            schema,
-            ty,
             printer_columns: list("additionalPrinterColumns"),
             selectable_fields: selectable.iter().filter_map(|f| f.get("jsonPath")?.as_str()).map(Into::into).collect(),
             subresources: Subresources::read(version.get("subresources")),
-            raw,
-            root,
-            rules,
+            source,
+            preserve_unknown: spec.get("preserveUnknownFields").and_then(Value::as_bool) == Some(true),
+            body: Arc::default(),
             api_version,
             kind: kind.into(),
         }
+    }
+
+    /// Its schema, compiled.
+    pub fn body(&self) -> Arc<Body> {
+        self.body.get(&self.source, self.preserve_unknown)
+    }
+
+    /// Whether using the schema takes no work worth mentioning: it is small, or compiled already.
+    pub fn is_at_hand(&self) -> bool {
+        self.source.len() < SMALL || self.body.is_made()
+    }
+
+    /// What the schema takes as a tree of values, by estimate.
+    pub fn weight(&self) -> usize {
+        self.source.len() + 700 * memchr::memchr_iter(b'{', &self.source).count()
+    }
+
+    /// Uses what another version has compiled, if it has the same schema.
+    pub fn share(&mut self, other: &Version) {
+        if self.is_like(other) {
+            self.body = other.body.clone();
+        }
+    }
+
+    /// Whether both have the same schema.
+    pub fn is_like(&self, other: &Version) -> bool {
+        self.source == other.source && self.preserve_unknown == other.preserve_unknown
+    }
+
+    /// The schema as a value.
+    pub(super) fn raw(&self) -> Value {
+        serde_json::from_slice(&self.source).unwrap_or_default()
     }
 
     /// Decodes an object of a request: removes what the version does not declare and answers the paths of it, metadata
@@ -281,6 +314,7 @@ impl Version {
 
     fn coerce(&self, object: &mut Value, malformed: Malformed) -> Result<Vec<String>, String> {
         let ours = self.is_ours(object);
+        let body = self.body();
         if matches!(malformed, Malformed::Refuse) {
             go::whole_numbers(object);
         }
@@ -288,12 +322,12 @@ impl Version {
         let mut unknown = metadata::coerce(map, "", malformed)?;
         if ours {
             let mut undeclared = Vec::new();
-            prune::prune(object, Some(&self.root), true, &mut undeclared);
+            prune::prune(object, Some(&body.root), true, &mut undeclared);
             undeclared.sort();
             unknown.extend(undeclared);
-            defaulting::remove_nulls(object, &self.root);
+            defaulting::remove_nulls(object, &body.root);
             let mut embedded = Vec::new();
-            metadata::coerce_embedded(object, &self.root, "", malformed, &mut embedded).map_err(|e| e.to_string())?;
+            metadata::coerce_embedded(object, &body.root, "", malformed, &mut embedded).map_err(|e| e.to_string())?;
             embedded.sort();
             unknown.extend(embedded);
         }
@@ -307,8 +341,9 @@ impl Version {
     /// Fills in the schema's defaults, nulls where null is no value included.
     pub fn default(&self, object: &mut Value) {
         if self.is_ours(object) {
-            defaulting::remove_nulls(object, &self.root);
-            defaulting::fill(object, &self.root);
+            let body = self.body();
+            defaulting::remove_nulls(object, &body.root);
+            defaulting::fill(object, &body.root);
         }
     }
 
@@ -325,31 +360,50 @@ impl Version {
     /// Validation with the errors of the object's metadata put where upstream has them: first, and they count when it
     /// is decided whether CEL rules are still worth a try.
     pub fn validate_after(&self, metadata_errors: FieldErrors, new: &Value, old: Option<&Value>) -> FieldErrors {
+        self.validate_within(COST_OF_ALL, metadata_errors, new, old).0
+    }
+
+    /// The same with no more than so much for CEL rules, and whether that was too little.
+    pub fn validate_within(
+        &self,
+        budget: u64,
+        metadata_errors: FieldErrors,
+        new: &Value,
+        old: Option<&Value>,
+    ) -> (FieldErrors, bool) {
         let pair = Pair { new, old };
+        let body = self.body();
         let mut errors = self.type_errors(new);
         if errors.is_empty() {
             errors.extend(metadata_errors);
-            errors.extend(values::validate(&self.root, pair, ""));
+            errors.extend(values::validate(&body.root, pair, ""));
             if let Some(scale) = &self.subresources.scale {
                 scale.validate(new, false, &mut errors);
             }
         }
-        self.finish(pair, errors)
+        finish(&body, budget, pair, errors)
     }
 
     /// An update of the status subresource: only the status is held against the schema.
-    pub fn validate_status_after(&self, metadata_errors: FieldErrors, new: &Value, old: &Value) -> FieldErrors {
+    pub fn validate_status_within(
+        &self,
+        budget: u64,
+        metadata_errors: FieldErrors,
+        new: &Value,
+        old: &Value,
+    ) -> (FieldErrors, bool) {
+        let body = self.body();
         let mut errors = self.type_errors(new);
         if errors.is_empty() {
             errors.extend(metadata_errors);
-            if let (Some(status), Some(node)) = (new.get("status"), self.root.properties.get("status")) {
+            if let (Some(status), Some(node)) = (new.get("status"), body.root.properties.get("status")) {
                 errors.extend(values::validate(node, Pair { new: status, old: old.get("status") }, "status"));
             }
             if let Some(scale) = &self.subresources.scale {
                 scale.validate(new, true, &mut errors);
             }
         }
-        self.finish(Pair { new, old: Some(old) }, errors)
+        finish(&body, budget, Pair { new, old: Some(old) }, errors)
     }
 
     fn type_errors(&self, object: &Value) -> FieldErrors {
@@ -362,30 +416,34 @@ impl Version {
         }
         errors
     }
+}
 
-    fn finish(&self, pair: Pair<'_>, mut errors: FieldErrors) -> FieldErrors {
-        let root = &self.root;
-        metadata::validate_embedded(pair.new, root, "", &mut errors);
-        let mut old_errors = FieldErrors::new();
-        if let Some(old) = pair.old {
-            lists::validate(old, root, "", &mut old_errors);
-        }
-        if old_errors.is_empty() {
-            lists::validate(pair.new, root, "", &mut errors);
-        }
-        if let Some(rules) = &self.rules {
-            let blocking = errors.iter().any(|e| {
-                use FieldErrorKind::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
-                matches!(e.kind, NotSupported | Required | TooLong | TooMany | TypeInvalid)
-            });
-            if blocking {
-                errors.push(FieldError::invalid("", &Value::Null, BLOCKED));
-            } else {
-                errors.extend(rules.validate(root, pair, ""));
-            }
-        }
-        errors
+/// Errors of lists, of embedded objects and of rules, behind those that there are.
+fn finish(body: &Body, budget: u64, pair: Pair<'_>, mut errors: FieldErrors) -> (FieldErrors, bool) {
+    let mut exhausted = false;
+    let root = &body.root;
+    metadata::validate_embedded(pair.new, root, "", &mut errors);
+    let mut old_errors = FieldErrors::new();
+    if let Some(old) = pair.old {
+        lists::validate(old, root, "", &mut old_errors);
     }
+    if old_errors.is_empty() {
+        lists::validate(pair.new, root, "", &mut errors);
+    }
+    if let Some(rules) = &body.rules {
+        let blocking = errors.iter().any(|e| {
+            use FieldErrorKind::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
+            matches!(e.kind, NotSupported | Required | TooLong | TooMany | TypeInvalid)
+        });
+        if blocking {
+            errors.push(FieldError::invalid("", &Value::Null, BLOCKED));
+        } else {
+            let (told, too_little) = rules.validate_within(budget, root, pair, "");
+            errors.extend(told);
+            exhausted = too_little;
+        }
+    }
+    (errors, exhausted)
 }
 
 impl Subresources {

@@ -1,5 +1,7 @@
 //! `metadata` of custom resources and of the resources embedded in them: decoded as upstream's Go type would decode it.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 use crate::field::{FieldError, FieldErrors};
@@ -307,7 +309,7 @@ fn validate_resource(map: &Map<String, Value>, path: &str, errors: &mut FieldErr
 /// What a client is warned of about the finalizers that a write adds to a custom resource.
 pub fn finalizer_warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     let finalizers = |object: &Value| super::node::strings(object.pointer("/metadata/finalizers"));
-    let before = old.map(finalizers).unwrap_or_default();
+    let before: HashSet<Box<str>> = old.map(finalizers).unwrap_or_default().into_iter().collect();
     let mut added: Vec<Box<str>> = finalizers(new).into_iter().filter(|f| !before.contains(f)).collect();
     added.sort();
     added.dedup();

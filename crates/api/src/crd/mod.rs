@@ -11,6 +11,7 @@
 //! for: defaults of a version that is not the storage version never reach objects that are only read through it.
 
 mod accept;
+mod body;
 pub mod cel;
 mod conversion;
 mod correlate;
@@ -19,6 +20,7 @@ mod definition;
 mod fieldpath;
 mod formats;
 mod go;
+mod light;
 mod lists;
 mod metadata;
 mod node;
@@ -33,8 +35,10 @@ mod verify;
 #[cfg(test)]
 mod tests;
 
-pub use accept::{accept, prepare, terminating};
+pub use accept::{Taken, accept, accept_beside, names_of, prepare, terminating};
+pub use body::Body;
 pub use conversion::{conversion_review, converted};
 pub use definition::{Conversion, Definition, Names, Scale, Strategy, Subresources, Version, compare_versions};
+pub use light::Light;
 pub use metadata::finalizer_warnings;
 pub use verify::{definition_warnings, validate_definition};

@@ -3,10 +3,13 @@
 //! Compiling is lenient: whatever is malformed is left out, because [`super::validate_definition`] has its say before
 //! a definition is ever compiled for serving.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use regex::Regex;
 use serde_json::{Map, Value};
+
+/// So many values of an enumeration are looked through one by one.
+const FEW: usize = 16;
 
 /// Deeper schemas than this are cut: JSON of a request cannot nest far enough to get here.
 pub(crate) const MAX_DEPTH: usize = 100;
@@ -44,6 +47,8 @@ pub(crate) enum Additional {
 #[derive(Debug, Default)]
 pub(crate) struct Checks {
     pub(crate) allowed: Vec<Value>,
+    /// The strings among them, if there are many.
+    allowed_texts: HashSet<Box<str>>,
     pub(crate) pattern: Option<(Box<str>, Regex)>,
     pub(crate) min_length: Option<i64>,
     pub(crate) max_length: Option<i64>,
@@ -147,7 +152,22 @@ impl Node {
     }
 }
 
+fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(x), Value::Number(y)) => x == y || x.as_f64() == y.as_f64(),
+        _ => a == b,
+    }
+}
+
 impl Checks {
+    /// Whether an enumeration has the value.
+    pub(crate) fn allows(&self, value: &Value) -> bool {
+        match value {
+            Value::String(text) if self.allowed.len() > FEW => self.allowed_texts.contains(text.as_str()),
+            _ => self.allowed.iter().any(|allowed| same(allowed, value)),
+        }
+    }
+
     fn compile(map: &Map<String, Value>, child: &dyn Fn(&Value) -> Node) -> Self {
         let number = |key: &str| map.get(key).and_then(Value::as_f64);
         let count = |key: &str| map.get(key).and_then(Value::as_i64);
@@ -155,8 +175,11 @@ impl Checks {
         let nodes = |key: &str| -> Vec<Node> {
             map.get(key).and_then(Value::as_array).map(|list| list.iter().map(child).collect()).unwrap_or_default()
         };
+        let allowed = map.get("enum").and_then(Value::as_array).cloned().unwrap_or_default();
+        let many = if allowed.len() > FEW { allowed.as_slice() } else { &[] };
         Self {
-            allowed: map.get("enum").and_then(Value::as_array).cloned().unwrap_or_default(),
+            allowed_texts: many.iter().filter_map(Value::as_str).map(Into::into).collect(),
+            allowed,
             pattern: compile_pattern(text(map, "pattern")).ok().flatten(),
             min_length: count("minLength"),
             max_length: count("maxLength"),

@@ -60,6 +60,16 @@ impl Definition {
         self.object_model(version, Dialect::V3)
     }
 
+    /// The same without fields, for where there is no room for them.
+    pub fn openapi_bare(&self, version: &Version) -> Value {
+        let mut model = Map::from_iter([
+            ("type".to_owned(), json!("object")),
+            ("x-kubernetes-preserve-unknown-fields".to_owned(), json!(true)),
+        ]);
+        add_object_fields(&mut model, Dialect::V3);
+        self.finish(model, version, &self.names.kind)
+    }
+
     fn models(&self, version: &Version, dialect: Dialect) -> Vec<(String, Value)> {
         let name = self.model_name(&version.name, &self.names.kind);
         let list = self.list_model(version, &name, dialect);
@@ -68,12 +78,13 @@ impl Definition {
     }
 
     fn object_model(&self, version: &Version, dialect: Dialect) -> Value {
-        let bare = dialect == Dialect::V2 && version.root.preserve_unknown;
-        let mut model = match version.raw.as_object() {
+        let bare = dialect == Dialect::V2 && version.body().root.preserve_unknown;
+        let raw = version.raw();
+        let mut model = match raw.as_object() {
             Some(raw) if !bare => published(raw, dialect),
             _ => Map::from_iter([("type".to_owned(), json!("object"))]),
         };
-        if !bare && version.raw.is_object() {
+        if !bare && raw.is_object() {
             add_object_fields(&mut model, dialect);
         }
         self.finish(model, version, &self.names.kind)

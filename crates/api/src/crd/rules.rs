@@ -6,6 +6,7 @@ use serde_json::Value as Json;
 
 use crate::field::{FieldError, FieldErrorKind, FieldErrors};
 
+use super::cel::cost::Bound;
 use super::cel::value::typed;
 use super::cel::{COST_OF_ALL, Environment, Expression, Failure, Type, Value};
 use super::correlate::Pair;
@@ -38,24 +39,34 @@ pub(crate) struct Verdict {
     pub(crate) rule_error: Option<String>,
     pub(crate) message_error: Option<String>,
     pub(crate) uses_old: bool,
+    /// What the rule and its message may cost at most.
+    pub(crate) cost: u64,
+    pub(crate) message_cost: u64,
 }
 
 /// Compiles a rule strictly, as a definition that brings it is refused by.
-pub(crate) fn verdict(rule: &Rule, ty: &Type) -> Verdict {
+pub(crate) fn verdict(rule: &Rule, ty: &Type, bound: Option<&Bound>) -> Verdict {
     let old = if rule.optional_old_self == Some(true) { Type::Optional(Box::new(ty.clone())) } else { ty.clone() };
     let environment = Environment::new([("self".to_owned(), ty.clone()), ("oldSelf".to_owned(), old)]);
-    let mut verdict = Verdict { rule_error: None, message_error: None, uses_old: false };
+    let mut verdict = Verdict { rule_error: None, message_error: None, uses_old: false, cost: 0, message_cost: 0 };
+    let most = |expression: &Expression| bound.map_or(0, |bound| expression.most(bound));
     if rule.rule.trim().is_empty() {
         return verdict;
     }
     match Expression::compile(&rule.rule, &environment) {
-        Ok((expression, Type::Bool | Type::Unknown)) => verdict.uses_old = expression.reads("oldSelf"),
+        Ok((expression, Type::Bool | Type::Unknown)) => {
+            verdict.uses_old = expression.reads("oldSelf");
+            verdict.cost = most(&expression);
+        }
         Ok(_) => verdict.rule_error = Some("cel expression must evaluate to a bool".to_owned()),
         Err(why) => verdict.rule_error = Some(format!("compilation failed: {why}")),
     }
     if verdict.rule_error.is_none() && !rule.message_expression.is_empty() {
         verdict.message_error = match Expression::compile(&rule.message_expression, &environment) {
-            Ok((_, Type::Text | Type::Unknown)) => None,
+            Ok((expression, Type::Text | Type::Unknown)) => {
+                verdict.message_cost = most(&expression);
+                None
+            }
             Ok(_) => Some("messageExpression must evaluate to a string".to_owned()),
             Err(why) => Some(format!("messageExpression compilation failed: {why}")),
         };
@@ -84,9 +95,14 @@ impl Rules {
 
     /// What the rules say of an object; `base` is where it is.
     pub(crate) fn validate(&self, node: &Node, pair: Pair<'_>, base: &str) -> FieldErrors {
-        let mut run = Run { errors: FieldErrors::new(), budget: COST_OF_ALL, stopped: false };
+        self.validate_within(COST_OF_ALL, node, pair, base).0
+    }
+
+    /// The same for no more than so much, and whether that was too little.
+    pub(crate) fn validate_within(&self, budget: u64, node: &Node, pair: Pair<'_>, base: &str) -> (FieldErrors, bool) {
+        let mut run = Run { errors: FieldErrors::new(), budget, stopped: false };
         run.node(self, node, pair, pair, base);
-        run.errors
+        (run.errors, run.stopped || run.budget == 0)
     }
 }
 
@@ -135,8 +151,9 @@ impl Run {
             }
             Json::Array(list) => {
                 if let (Some(rules), Some(child)) = (&rules.items, &node.items) {
+                    let elements = pair.elements(node);
                     for (index, value) in list.iter().enumerate() {
-                        let below = pair.index(node, value);
+                        let below = elements.pair(value);
                         self.node(rules, child, below, closest(below, nearest), &format!("{path}[{index}]"));
                     }
                 }

@@ -1,5 +1,7 @@
 //! From the rules of a version to the structure that decoding, patches and server-side apply walk.
 
+use std::collections::HashSet;
+
 use crate::schema::{Field, ListType, Schema, Shape, Struct, TypeId};
 
 use super::node::{Additional, Node};
@@ -66,12 +68,13 @@ impl Builder<'_> {
             }
         }
         let mut fields: Vec<Field> = Vec::new();
+        let all_required: HashSet<&str> = node.required.iter().map(|name| &**name).collect();
         for (name, child) in &node.properties {
             if resource && matches!(&**name, "apiVersion" | "kind" | "metadata") {
                 continue;
             }
             let ty = self.node(child);
-            let required = node.required.contains(name);
+            let required = all_required.contains(&**name);
             fields.push(Field {
                 required,
                 nullable: child.nullable,

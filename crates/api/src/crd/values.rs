@@ -2,6 +2,8 @@
 //!
 //! The order of the checks of one value is upstream's too: it decides which of several messages comes first.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 use crate::field::{FieldError, FieldErrorKind, FieldErrors};
@@ -10,6 +12,11 @@ use super::correlate::Pair;
 use super::formats;
 use super::go;
 use super::node::{Additional, Checks, Node};
+
+/// So many values of an enumeration are told of.
+const MAX_SHOWN: usize = 100;
+/// So many errors are told of one object.
+const MAX_ERRORS: usize = 1_000;
 
 /// Everything wrong with the values below `base`. Where `pair` has an old value, what did not change is let pass.
 pub(crate) fn validate(node: &Node, pair: Pair<'_>, base: &str) -> FieldErrors {
@@ -26,7 +33,8 @@ struct Outcome {
 
 impl Outcome {
     fn merge(&mut self, other: Outcome) {
-        self.errors.extend(other.errors);
+        let room = MAX_ERRORS.saturating_sub(self.errors.len());
+        self.errors.extend(other.errors.into_iter().take(room));
         self.matches += other.matches;
     }
 }
@@ -291,9 +299,10 @@ impl Validator<'_> {
     fn array(&mut self, node: &Node, list: &[Value], pair: Pair<'_>, outcome: &mut Outcome) {
         let length = self.name.len();
         if let Some(items) = &node.items {
+            let elements = pair.elements(node);
             for (index, item) in list.iter().enumerate() {
                 self.name.push_str(&format!("[{index}]"));
-                outcome.merge(self.ratcheted(items, pair.index(node, item)));
+                outcome.merge(self.ratcheted(items, elements.pair(item)));
                 self.name.truncate(length);
             }
         }
@@ -305,7 +314,8 @@ impl Validator<'_> {
         if let Some(max) = checks.max_items.filter(|max| size > *max) {
             outcome.errors.push(FieldError::too_many(self.path(), list.len(), usize::try_from(max).unwrap_or(0)));
         }
-        if checks.unique_items && (1..list.len()).any(|i| list[..i].contains(&list[i])) {
+        let mut seen = HashSet::new();
+        if checks.unique_items && !list.iter().all(|item| seen.insert(item)) {
             outcome.errors.push(self.invalid(&Value::String(String::new()), "shouldn't contain duplicates"));
         }
         outcome.matches += 1;
@@ -351,24 +361,19 @@ impl Validator<'_> {
     }
 
     fn enumeration(&self, checks: &Checks, value: &Value, outcome: &mut Outcome) {
-        if checks.allowed.is_empty() || checks.allowed.iter().any(|allowed| same(allowed, value)) {
+        if checks.allowed.is_empty() || checks.allows(value) {
             outcome.matches += 1;
             return;
         }
+        // A long list is not told whole: it would be told again for every value that is not in it.
         let texts: Vec<String> = checks
             .allowed
             .iter()
+            .take(MAX_SHOWN)
             .map(|allowed| allowed.as_str().map_or_else(|| go::printable(allowed).to_string(), str::to_owned))
             .collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         outcome.errors.push(FieldError::not_supported(self.path(), &go::printable(value), &texts));
-    }
-}
-
-fn same(a: &Value, b: &Value) -> bool {
-    match (a, b) {
-        (Value::Number(x), Value::Number(y)) => x == y || x.as_f64() == y.as_f64(),
-        _ => a == b,
     }
 }
 

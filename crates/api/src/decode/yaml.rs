@@ -11,9 +11,9 @@ use crate::status::{Result, Status};
 
 /// The scanner behind the parser looks at every open bracket for each token, so that depth costs time squared.
 const MAX_BRACKETS: usize = 5_000;
-/// What may begin or end a node: lines, commas and colons. A node takes hundreds of bytes while it is read, and text with
-/// as many of these marks is far beyond what an object may hold.
-const MAX_MARKS: usize = 1_000_000;
+/// What may begin or end a node: lines, commas, colons, dashes, brackets, anchors and aliases. A node takes hundreds of
+/// bytes while it is read, and text with as many of these marks is far beyond what an object may hold.
+const MAX_MARKS: usize = 400_000;
 /// So many bytes before a word a tag is looked for: aliases may repeat the word, and each time it is looked at again.
 const NEAR: usize = 256;
 /// How many repeated keys are told; each costs one more pass.
@@ -26,8 +26,11 @@ pub(super) fn parse(body: &[u8]) -> Result<Parsed> {
     if too_many_brackets(body) {
         return Err(Status::bad_request("error converting YAML to JSON: yaml: exceeded max depth"));
     }
-    if body.iter().filter(|b| matches!(b, b'\n' | b',' | b':' | b'?')).count() > MAX_MARKS {
-        return Err(Status::bad_request("error converting YAML to JSON: yaml: document has too many nodes"));
+    if marks(body) > MAX_MARKS {
+        return Err(Status::bad_request(format!(
+            "error converting YAML to JSON: yaml: document has too many nodes: at most {MAX_MARKS} lines, commas, colons and \
+             other marks are read. Send it as JSON, or split it into several objects"
+        )));
     }
     let mut told = Vec::new();
     loop {
@@ -44,6 +47,22 @@ pub(super) fn parse(body: &[u8]) -> Result<Parsed> {
             },
         }
     }
+}
+
+/// How many marks there are that may begin a node. A dash, an anchor or an alias does so only before or behind a space.
+fn marks(body: &[u8]) -> usize {
+    let mut count = 0;
+    let mut before = b'\n';
+    for &byte in body {
+        let spaced = matches!(before, b' ' | b'\n' | b'[' | b',' | b'{');
+        count += usize::from(match byte {
+            b'\n' | b',' | b':' | b'?' | b'[' | b'{' => true,
+            b'-' | b'&' | b'*' => spaced,
+            _ => false,
+        });
+        before = byte;
+    }
+    count
 }
 
 fn sentence(told: &[String]) -> Vec<String> {
@@ -99,6 +118,8 @@ struct Pass<'t> {
     text: &'t str,
     /// Aliases may repeat what is written, but not without end: what is built stays in proportion to the text.
     nodes: Cell<usize>,
+    /// Lists and objects that are not empty.
+    containers: Cell<usize>,
     bytes: Cell<usize>,
     /// So many repeated keys are passed over before one stops the pass.
     skip: Cell<usize>,
@@ -110,7 +131,8 @@ impl<'t> Pass<'t> {
         let skip = if skip < MAX_DUPLICATES { skip } else { usize::MAX };
         Self {
             text,
-            nodes: Cell::new(text.len() + 10_000),
+            nodes: Cell::new((text.len() + 10_000).min(super::MAX_VALUES)),
+            containers: Cell::new(super::MAX_CONTAINERS),
             bytes: Cell::new(4 * text.len() + 1_000_000),
             skip: Cell::new(skip),
             duplicate: RefCell::default(),
@@ -135,6 +157,17 @@ impl<'t> Pass<'t> {
             before.rsplit(u8::is_ascii_whitespace).filter(|it| !it.is_empty() && !it.starts_with(b"&"));
         let is_tagged = properties.next().is_some_and(|it| it.starts_with(b"!"));
         Some(meaning).filter(|_| !is_quoted && !is_tagged)
+    }
+
+    /// A list or an object begins to fill.
+    fn contain<E: Error>(&self) -> std::result::Result<(), E> {
+        match self.containers.get().checked_sub(1) {
+            Some(left) => {
+                self.containers.set(left);
+                Ok(())
+            }
+            None => Err(E::custom(super::Room::complaint())),
+        }
     }
 
     fn spend<E: Error>(&self, bytes: usize) -> std::result::Result<(), E> {
@@ -228,6 +261,9 @@ impl<'de> Visitor<'de> for Seed<'_> {
         self.0.spend(0)?;
         let mut items = Vec::new();
         while let Some(item) = access.next_element_seed(self)? {
+            if items.is_empty() {
+                self.0.contain()?;
+            }
             items.push(item);
         }
         Ok(Value::Array(items))
@@ -239,6 +275,9 @@ impl<'de> Visitor<'de> for Seed<'_> {
         let mut merged = Vec::new();
         while let Some(key) = access.next_key_seed(Key { pass: self.0, seen: &map })? {
             let value = access.next_value_seed(self)?;
+            if map.is_empty() {
+                self.0.contain()?;
+            }
             if key == "<<" { merged.push(value) } else { drop(map.insert(key, value)) }
         }
         for value in merged {

@@ -310,7 +310,8 @@ fn take_list(map: &mut Map<String, Value>, key: &str) -> Result<Option<Vec<Value
 fn retain_keys(original: &mut Map<String, Value>, patch: &mut Map<String, Value>) -> Result<()> {
     let Some(keys) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let Value::Array(keys) = keys else { return Err(Status::bad_request(BAD_RETAIN_KEYS)) };
-    let listed = |key: &str| keys.iter().any(|k| k.as_str() == Some(key));
+    let keys: std::collections::HashSet<&str> = keys.iter().filter_map(Value::as_str).collect();
+    let listed = |key: &str| keys.contains(key);
     let directive = |key: &str| key.starts_with(DELETE_FROM) || key.starts_with(SET_ORDER);
     if patch.iter().any(|(key, value)| !value.is_null() && !directive(key) && !listed(key)) {
         return Err(Status::bad_request(BAD_RETAIN_KEYS));

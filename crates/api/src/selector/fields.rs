@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde_json::Value;
 
+use super::labels::{MAX_TERMS, too_many_terms};
 use super::scan;
 use crate::catalogue::api_version;
 use crate::status::Status;
@@ -38,6 +39,9 @@ impl FieldSelector {
                 return Err(Status::bad_request(message));
             };
             terms.push(Term { field: field.to_owned(), equal, value: unescape(value)? });
+        }
+        if terms.len() > MAX_TERMS {
+            return Err(too_many_terms("field", terms.len()));
         }
         Ok(Self { terms })
     }

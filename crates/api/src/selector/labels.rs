@@ -20,7 +20,18 @@ pub struct LabelSelector {
 pub struct Requirement {
     pub key: String,
     pub operator: Operator,
+    /// Sorted, once it is part of a selector.
     pub values: Vec<String>,
+}
+
+/// Each object of a list is held against each term, so a request may not bring any number of them. An `in` with many
+/// values is one.
+pub const MAX_TERMS: usize = 100;
+
+pub(super) fn too_many_terms(what: &str, got: usize) -> Status {
+    Status::bad_request(format!(
+        "the {what} selector has {got} terms; at most {MAX_TERMS} are allowed. Use fewer, or list without it and select in the client"
+    ))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +50,11 @@ pub enum Operator {
 impl LabelSelector {
     /// Reads the text of a `labelSelector` parameter.
     pub fn parse(text: &str) -> Result<Self, Status> {
-        parse::parse(text).map(Self::from_requirements).map_err(Status::bad_request)
+        let requirements = parse::parse(text).map_err(Status::bad_request)?;
+        if requirements.len() > MAX_TERMS {
+            return Err(too_many_terms("label", requirements.len()));
+        }
+        Ok(Self::from_requirements(requirements))
     }
 
     /// Reads a `metav1.LabelSelector` object. Null selects nothing, an empty object everything.
@@ -104,6 +119,10 @@ impl LabelSelector {
     }
 
     fn from_requirements(mut requirements: Vec<Requirement>) -> Self {
+        for requirement in &mut requirements {
+            // So that a value is found in a long list without looking at all of it.
+            requirement.values.sort_unstable();
+        }
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Self { requirements, nothing: false }
     }
@@ -173,7 +192,10 @@ impl Requirement {
 
     fn matches<S: AsRef<str>>(&self, value: Option<S>) -> bool {
         let value = value.as_ref().map(AsRef::as_ref);
-        let listed = |v: &str| self.values.iter().any(|have| have == v);
+        let listed = |v: &str| match self.values.as_slice() {
+            [one] => one == v,
+            many => many.binary_search_by(|have| have.as_str().cmp(v)).is_ok(),
+        };
         let compare = |holds: fn(i64, i64) -> bool| {
             let bound = self.values.first().and_then(|v| integer(v));
             value.and_then(integer).zip(bound).is_some_and(|(v, bound)| holds(v, bound))

@@ -6,4 +6,4 @@ mod parse;
 pub mod scan;
 
 pub use fields::FieldSelector;
-pub use labels::{LabelSelector, Operator, Requirement};
+pub use labels::{LabelSelector, MAX_TERMS, Operator, Requirement};

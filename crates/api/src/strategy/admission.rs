@@ -1,5 +1,7 @@
 //! The built-in admission steps that change objects. They need other objects, which the server looks up and hands in.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use crate::defaults::fields::{at, blank, fill, list, put, text, unset, within};
@@ -218,12 +220,12 @@ pub fn runtime_class(pod: &mut Value, class: &Value) -> Result<(), String> {
             own.insert(key.clone(), value.clone());
         }
     }
-    for toleration in list(class, &["scheduling", "tolerations"]) {
+    let added = list(class, &["scheduling", "tolerations"]);
+    if !added.is_empty() {
         fill(spec, "tolerations", json!([]));
-        if let Some(own) = spec.get_mut("tolerations").and_then(Value::as_array_mut)
-            && !own.contains(toleration)
-        {
-            own.push(toleration.clone());
+        if let Some(own) = spec.get_mut("tolerations").and_then(Value::as_array_mut) {
+            let mut known: HashSet<Value> = own.iter().cloned().collect();
+            own.extend(added.iter().filter(|toleration| known.insert((*toleration).clone())).cloned());
         }
     }
     Ok(())

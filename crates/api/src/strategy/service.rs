@@ -2,6 +2,8 @@
 //!
 //! Giving out addresses and ports is the server's; here is only what follows from the object itself.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::Value;
 
 use super::metadata::{copy, differ};
@@ -68,12 +70,16 @@ fn keep_allocated(after: &mut Value, before: &Value) {
         }
     }
     if needs_node_ports(after) && needs_node_ports(before) {
-        let taken: Vec<i64> =
+        let taken: HashSet<i64> =
             list(after, &["ports"]).iter().filter_map(|p| p.get("nodePort")?.as_i64()).filter(|p| *p != 0).collect();
+        let mut was: HashMap<_, &Value> = HashMap::new();
+        for port in list(before, &["ports"]) {
+            was.entry((port.get("port"), port.get("protocol"))).or_insert(port);
+        }
         if let Some(ports) = after.get_mut("ports").and_then(Value::as_array_mut) {
             for port in ports {
-                let same = |b: &&Value| b.get("port") == port.get("port") && b.get("protocol") == port.get("protocol");
-                let known = list(before, &["ports"]).iter().find(same).and_then(|b| b.get("nodePort")?.as_i64());
+                let same = was.get(&(port.get("port"), port.get("protocol")));
+                let known = same.and_then(|b| b.get("nodePort")?.as_i64());
                 if let Some(number) = known.filter(|n| *n != 0 && !taken.contains(n)) {
                     fill_blank(port, "nodePort", number);
                 }

@@ -1,5 +1,7 @@
 //! Deployment, ReplicaSet, StatefulSet, DaemonSet, ReplicationController, ControllerRevision.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::Rules;
@@ -324,11 +326,12 @@ fn stateful_template(spec: Node<'_>) -> Value {
     pod.remove("hostname");
     if !claims.is_empty() {
         let names: Vec<&str> = claims.items().map(|c| c.get("metadata").get("name").str()).collect();
+        let known: HashSet<&str> = names.iter().copied().collect();
         let mut volumes: Vec<Value> =
             names.iter().map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}})).collect();
         let own = pod.get("volumes").and_then(Value::as_array).cloned().unwrap_or_default();
         volumes.extend(
-            own.into_iter().filter(|v| !v.get("name").and_then(Value::as_str).is_some_and(|n| names.contains(&n))),
+            own.into_iter().filter(|v| !v.get("name").and_then(Value::as_str).is_some_and(|n| known.contains(n))),
         );
         pod.insert("volumes".to_owned(), volumes.into());
     }

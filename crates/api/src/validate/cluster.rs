@@ -86,8 +86,9 @@ fn node_resources(root: Node<'_>) {
 pub(super) fn node_update(new: Node<'_>, old: Node<'_>) {
     node_resources(new);
     let addresses = new.get("status").get("addresses");
+    let mut seen = HashSet::new();
     for (i, address) in addresses.array().iter().enumerate() {
-        if addresses.array()[..i].contains(address) {
+        if !seen.insert(address) {
             addresses.index(i).duplicate_as(internal::shown("NodeAddress", address));
         }
     }
@@ -154,9 +155,10 @@ pub(super) fn runtime_class(root: Node<'_>) {
     let scheduling = root.get("scheduling");
     meta::labels(scheduling.get("nodeSelector"));
     let list = scheduling.get("tolerations");
-    for (i, toleration) in list.items().enumerate() {
+    let mut seen = HashSet::new();
+    for toleration in list.items() {
         one_toleration(toleration);
-        if list.array()[..i].contains(toleration.value) {
+        if !seen.insert(toleration.value) {
             toleration.duplicate_as(internal::shown("Toleration", toleration.value));
         }
     }

@@ -9,8 +9,13 @@ use crate::crd::cel::{Environment, Expression, Object, Type};
 /// What expressions in one object may read.
 pub(super) struct Known {
     names: Vec<(String, Type)>,
-    variables: BTreeMap<String, Type>,
+    /// Shared with the environments that are made of it, so that many variables are not copied for each expression.
+    variables: Arc<Object>,
     with_variables: bool,
+}
+
+fn no_variables() -> Arc<Object> {
+    Arc::new(Object { name: "kubernetes.variables".to_owned(), fields: BTreeMap::new() })
 }
 
 fn object(name: &str, fields: &[(&str, Type)]) -> Type {
@@ -59,7 +64,7 @@ impl Known {
         let names =
             [("object", Type::Dyn), ("oldObject", Type::Dyn), ("request", request()), ("authorizer", Type::Unknown)];
         let names = names.map(|(name, ty)| (name.to_owned(), ty)).into();
-        Self { names, variables: BTreeMap::new(), with_variables: false }
+        Self { names, variables: no_variables(), with_variables: false }
     }
 
     pub(super) fn of_policy(with_params: bool) -> Self {
@@ -83,7 +88,7 @@ impl Known {
                 ("allowMultipleAllocations", Type::Bool),
             ],
         );
-        Self { names: vec![("device".to_owned(), device)], variables: BTreeMap::new(), with_variables: false }
+        Self { names: vec![("device".to_owned(), device)], variables: no_variables(), with_variables: false }
     }
 
     /// Complains about what does not say of a device whether it is wanted.
@@ -98,9 +103,7 @@ impl Known {
     fn environment(&self) -> Environment {
         let mut names = self.names.clone();
         if self.with_variables {
-            let fields = self.variables.clone();
-            let variables = Object { name: "kubernetes.variables".to_owned(), fields };
-            names.push(("variables".to_owned(), Type::Object(Arc::new(variables))));
+            names.push(("variables".to_owned(), Type::Object(self.variables.clone())));
         }
         Environment::new(names)
     }
@@ -132,6 +135,6 @@ impl Known {
 
     /// Declares a variable, which later expressions may read.
     pub(super) fn declare(&mut self, name: &str, ty: Type) {
-        self.variables.insert(name.to_owned(), ty);
+        Arc::make_mut(&mut self.variables).fields.insert(name.to_owned(), ty);
     }
 }

@@ -1,5 +1,7 @@
 //! Object metadata: names, labels, annotations, owners, finalizers, and what an update may not change.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::node::{Ctx, Go, Node, html_safe};
@@ -7,6 +9,12 @@ use crate::names::{self, Complaints, NameRule};
 
 /// All annotations of an object together, keys and values.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
+/// Items of each list in the metadata. Upstream has no limit but that of the whole object; nobody has so many owners.
+const MAX_ITEMS: usize = 2_000;
+/// How often the same mistake is told of a list whose every item makes it, if each time all of the list is shown.
+const MAX_TOLD: usize = 10;
+/// Terms of a selector that is part of an object.
+const MAX_TERMS: usize = 1_000;
 const MAX_MANAGER: usize = 128;
 const MAX_SUBRESOURCE: usize = 256;
 
@@ -35,6 +43,7 @@ pub(crate) fn object_meta(meta: Node<'_>, namespaced: bool, check: CheckName<'_>
         namespace.forbidden("not allowed on this type");
     }
     meta.get("generation").non_negative();
+    bounded_lists(meta, None);
     labels(meta.get("labels"));
     annotations(meta.get("annotations"));
     owners(meta.get("ownerReferences"));
@@ -85,10 +94,22 @@ pub(crate) fn object_meta_update(meta: Node<'_>, old: Node<'_>) {
             new.invalid_as(Go(new.value), "field is immutable");
         }
     }
+    bounded_lists(meta, Some(old));
     labels(meta.get("labels"));
     annotations(meta.get("annotations"));
     owners(meta.get("ownerReferences"));
     managed_fields(meta.get("managedFields"));
+}
+
+/// Lists that are walked over with every write may not grow without end. One that is too long already may become
+/// shorter.
+fn bounded_lists(meta: Node<'_>, old: Option<Node<'_>>) {
+    for field in ["ownerReferences", "finalizers", "managedFields"] {
+        let items = meta.get(field);
+        if items.len() > MAX_ITEMS && old.is_none_or(|old| old.get(field).len() < items.len()) {
+            items.too_many(MAX_ITEMS);
+        }
+    }
 }
 
 pub(crate) fn built_in_update(meta: Node<'_>, old: Node<'_>) {
@@ -98,7 +119,8 @@ pub(crate) fn built_in_update(meta: Node<'_>, old: Node<'_>) {
 
 fn no_new_finalizers(new: Node<'_>, old: Node<'_>) {
     let mut extra: Vec<&str> = new.array().iter().filter_map(Value::as_str).collect();
-    extra.retain(|name| !old.array().iter().any(|o| o.as_str() == Some(name)));
+    let had: HashSet<&str> = old.array().iter().filter_map(Value::as_str).collect();
+    extra.retain(|name| !had.contains(name));
     extra.sort_unstable();
     extra.dedup();
     if !extra.is_empty() {
@@ -144,6 +166,7 @@ pub(crate) fn annotations(annotations: Node<'_>) {
 
 fn owners(owners: Node<'_>) {
     let mut first_controller: Option<String> = None;
+    let mut told = 0;
     for owner in owners.array() {
         let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or("");
         let (api_version, kind, name) = (text("apiVersion"), text("kind"), text("name"));
@@ -162,13 +185,17 @@ fn owners(owners: Node<'_>) {
         if owner.get("controller").and_then(Value::as_bool) == Some(true) {
             let controller = format!("{kind}/{name}");
             match &first_controller {
-                Some(first) => owners.invalid_as(
-                    format!("[{}]", owners.array().iter().map(owner_shown).collect::<Vec<_>>().join(",")),
-                    &format!(
-                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
-                         and {controller}"
-                    ),
-                ),
+                Some(_) if told == MAX_TOLD => {}
+                Some(first) => {
+                    told += 1;
+                    owners.invalid_as(
+                        format!("[{}]", owners.array().iter().map(owner_shown).collect::<Vec<_>>().join(",")),
+                        &format!(
+                            "Only one reference can have Controller set to true. Found \"true\" in references for \
+                             {first} and {controller}"
+                        ),
+                    );
+                }
                 None => first_controller = Some(controller),
             }
         }
@@ -237,6 +264,11 @@ pub(crate) fn field_manager(manager: Node<'_>) {
 
 /// `metav1.LabelSelector`.
 pub(crate) fn label_selector(selector: Node<'_>) {
+    for field in ["matchLabels", "matchExpressions"] {
+        if selector.get(field).len() > MAX_TERMS {
+            selector.get(field).too_many(MAX_TERMS);
+        }
+    }
     labels(selector.get("matchLabels"));
     for requirement in selector.get("matchExpressions").items() {
         let values = requirement.get("values");

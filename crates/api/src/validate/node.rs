@@ -3,7 +3,7 @@
 //! Paths are kept as links to the parent and only become text when something is wrong. Rules complain through the node,
 //! in the order they run, which is the order a client reads.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 
 use serde_json::{Map, Value};
@@ -18,7 +18,14 @@ static NULL: Value = Value::Null;
 pub(crate) struct Ctx {
     steps: RefCell<Vec<(u32, Step)>>,
     errors: RefCell<FieldErrors>,
+    /// Bytes of what has been told so far.
+    told: Cell<usize>,
 }
+
+/// So many errors are collected, and so many bytes of them. A rule that shows a whole list for each of its items would
+/// otherwise make gigabytes of a body of megabytes.
+const MAX_ERRORS: usize = 2_000;
+const MAX_TOLD: usize = 1 << 20;
 
 enum Step {
     Root,
@@ -166,14 +173,30 @@ impl<'a> Node<'a> {
     }
 
     pub(crate) fn push(self, error: FieldError) {
-        self.ctx.errors.borrow_mut().push(error);
+        if self.is_enough() {
+            return;
+        }
+        let mut errors = self.ctx.errors.borrow_mut();
+        self.ctx.told.set(self.ctx.told.get() + error.message.len());
+        errors.push(error);
+    }
+
+    /// Enough has been told: what else is wrong is not worth the memory.
+    fn is_enough(self) -> bool {
+        self.ctx.told.get() > MAX_TOLD || self.ctx.errors.borrow().len() >= MAX_ERRORS
     }
 
     pub(crate) fn required(self, detail: &str) {
+        if self.is_enough() {
+            return;
+        }
         self.push(FieldError::required(self.path(), detail));
     }
 
     pub(crate) fn forbidden(self, detail: &str) {
+        if self.is_enough() {
+            return;
+        }
         self.push(FieldError::forbidden(self.path(), detail));
     }
 
@@ -232,6 +255,9 @@ impl<'a> Node<'a> {
     }
 
     pub(crate) fn shown(self, kind: FieldErrorKind, shown: impl fmt::Display, detail: &str) {
+        if self.is_enough() {
+            return;
+        }
         self.push(FieldError::shown(kind, self.path(), shown, detail));
     }
 

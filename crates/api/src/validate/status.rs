@@ -60,10 +60,10 @@ pub(super) fn balancer(root: Node<'_>) -> Node<'_> {
 
 /// Addresses and names of a load balancer. An address that was there before may stay however it is written.
 pub(super) fn load_balancer(ingress: Node<'_>, was: Node<'_>, with_mode: bool) {
+    let had: HashSet<&str> = was.array().iter().filter_map(|w| w.get("ip").and_then(Value::as_str)).collect();
     for entry in ingress.items() {
         let (address, host) = (entry.get("ip"), entry.get("hostname"));
-        let kept = was.array().iter().any(|w| w.get("ip").and_then(Value::as_str) == Some(address.str()));
-        if !address.is_empty() && !kept {
+        if !address.is_empty() && !had.contains(address.str()) {
             address.check(names::ip);
         }
         if with_mode {

@@ -4,7 +4,7 @@ use api::crd::cel::{self, COST_OF_ALL, Expression, Value};
 use api::status::{Result, Status};
 
 use super::{authorizer::Authorizer, question::Question};
-use crate::kinds::Kind;
+use crate::{apart, kinds::Kind};
 
 /// What expressions about one request can read.
 pub struct Scope<'a> {
@@ -40,7 +40,7 @@ impl<'a> Scope<'a> {
         host: &dyn cel::Host,
         budget: &mut u64,
     ) -> Result<Value, cel::Failure> {
-        expression.evaluate_at(&self.variables, host, budget)
+        apart::evaluating(budget, |budget| expression.evaluate_at(&self.variables, host, budget))
     }
 }
 

@@ -2,12 +2,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api::{crd, status::Result};
-use serde_json::Value;
+use api::{
+    crd::{self, Light},
+    selector::scan,
+    status::Result,
+};
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
 
 use super::Controllers;
 use crate::{
-    Server, clock,
+    Server,
+    apart::{ALONE, LARGE},
+    clock,
     internal::{Internal, is_held},
     kinds::{DEFINITIONS, system},
     object::Object,
@@ -16,19 +23,15 @@ use crate::{
 
 const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
+/// One of several workers. The definitions of one workspace come one after the other.
 pub async fn run(controllers: Arc<Controllers>, server: Arc<Server>) {
     loop {
-        let key = controllers.definitions.pop().await;
-        let Some(object) = server.cache.get(DEFINITIONS, &key) else { continue };
-        let hand = Internal::new(&server, object.cluster(), "kube-apiserver");
-        let done = if object.value()["metadata"]["deletionTimestamp"].is_null() {
-            accept(&hand, &object).await
-        } else {
-            clean_up(&hand, &object).await
-        };
+        let key = controllers.definitions.pop_exclusive().await;
+        let done = tend(&server, &key).await;
+        controllers.definitions.done(&key);
         if !matches!(done, Ok(true)) {
             if let Err(status) = done {
-                tracing::warn!(definition = object.name(), error = %status, "a definition could not be brought to order; trying again");
+                tracing::warn!(definition = %key, error = %status, "a definition could not be brought to order; trying again");
             }
             let again = controllers.clone();
             controllers.definitions.again(key, move |key| again.definitions.push(key), Duration::from_millis(200));
@@ -36,28 +39,53 @@ pub async fn run(controllers: Arc<Controllers>, server: Arc<Server>) {
     }
 }
 
-/// Names that nobody else has are accepted, and the kind is served from then on.
-async fn accept(hand: &Internal, object: &Object) -> Result<bool> {
-    let kind = hand.kind("apiextensions.k8s.io", "v1", "customresourcedefinitions")?;
-    let prefix = format!("{}/", object.cluster());
-    let snapshot = hand.server().cache.snapshot(DEFINITIONS);
-    let mut others: Vec<Value> =
-        snapshot.items.range(&prefix, "").filter(|o| o.key != object.key).map(|o| o.value()).collect();
-    let group = object.value()["spec"]["group"].as_str().unwrap_or_default().to_owned();
-    others.extend(system::names(&group));
-    others.extend(hand.server().kinds.bound_names(object.cluster(), &group));
-    let mut judged = object.value();
-    if crd::accept(&mut judged, others.iter(), &clock::now()) {
-        let status = judged["status"].clone();
-        hand.change(&kind, "", object.name(), "status", |value| value["status"] = status.clone()).await?;
+/// Brings one definition to order. A large one has a thread of its own for it.
+async fn tend(server: &Arc<Server>, key: &str) -> Result<bool> {
+    let Some(object) = server.cache.get(DEFINITIONS, key) else { return Ok(true) };
+    if object.json.len() <= LARGE {
+        return order(server.clone(), object).await;
+    }
+    let (cluster, size) = (object.cluster().to_owned(), ALONE);
+    let work: BoxFuture<'static, Result<bool>> = Box::pin(order(server.clone(), object));
+    server.apart(&cluster, "", size, work).await?
+}
+
+async fn order(server: Arc<Server>, object: Arc<Object>) -> Result<bool> {
+    let hand = Internal::new(&server, object.cluster(), "kube-apiserver");
+    if scan::raw_at(object.metadata(), &["deletionTimestamp"]).is_some() {
+        return clean_up(&hand, &object).await;
+    }
+    let mut definition = Light::read(&object.json).value;
+    if judge(&hand, &object, &mut definition) {
+        accept(&hand, object.name(), definition["status"].take()).await?;
     }
     Ok(true)
 }
 
+/// Names that nobody else has are accepted, and the kind is served from then on. Says whether the status changed.
+fn judge(hand: &Internal, object: &Object, definition: &mut Value) -> bool {
+    let (server, cluster) = (hand.server(), object.cluster());
+    let group = definition["spec"]["group"].as_str().unwrap_or_default().to_owned();
+    let mut others = system::names(&group);
+    others.extend(server.kinds.bound_names(cluster, &group));
+    let beside = crd::names_of(&others);
+    let taken = |name: &str, as_kind: bool| {
+        beside.has(name, as_kind) || server.kinds.names.taken(cluster, object.name(), name, as_kind)
+    };
+    crd::accept_beside(definition, taken, &clock::now())
+}
+
+/// Writes what was decided.
+async fn accept(hand: &Internal, name: &str, status: Value) -> Result<()> {
+    let kind = hand.kind("apiextensions.k8s.io", "v1", "customresourcedefinitions")?;
+    hand.change(&kind, "", name, "status", |value| value["status"] = status.clone()).await?;
+    Ok(())
+}
+
 /// Removes all objects of the kind, then lets the definition go. False: not all of them are gone yet.
 async fn clean_up(hand: &Internal, object: &Object) -> Result<bool> {
-    let value = object.value();
-    if !is_held(&value, FINALIZER) {
+    let held: Value = serde_json::from_slice(object.metadata()).unwrap_or_default();
+    if !is_held(&json!({"metadata": held}), FINALIZER) {
         return Ok(true);
     }
     let kind = hand.kind("apiextensions.k8s.io", "v1", "customresourcedefinitions")?;

@@ -41,7 +41,8 @@ impl Garbage {
         if !owners.is_empty() || !before.is_empty() {
             let place = place();
             let mut dependents = self.dependents.lock().unwrap_or_else(PoisonError::into_inner);
-            for uid in before.iter().filter(|uid| gone || !owners.contains(uid)) {
+            let kept: HashSet<&str> = owners.iter().map(|uid| &**uid).collect();
+            for uid in before.iter().filter(|uid| gone || !kept.contains(&***uid)) {
                 if let Some(places) = dependents.get_mut(uid) {
                     places.remove(place.as_str());
                     if places.is_empty() {

@@ -85,21 +85,39 @@ impl Controllers {
         })
     }
 
-    /// Starts what runs in the background.
+    /// Starts what runs in the background. It ends when the server stops.
     pub fn start(self: &Arc<Self>, server: &Arc<Server>) {
-        tokio::spawn(namespaces::run(self.clone(), server.clone()));
-        tokio::spawn(definitions::run(self.clone(), server.clone()));
-        tokio::spawn(aggregation::run(self.clone(), server.clone()));
-        tokio::spawn(certificates::run(self.clone(), server.clone()));
-        tokio::spawn(policies::run(self.clone(), server.clone()));
-        tokio::spawn(account_tokens::run(self.clone(), server.clone()));
-        tokio::spawn(expiry::run(self.clone(), server.clone()));
-        tokio::spawn(tend::run(server.clone()));
-        tokio::spawn(quota::run(self.clone(), server.clone()));
-        tokio::spawn(garbage::run(self.clone(), server.clone()));
-        tokio::spawn(crate::workspaces::run(server.clone()));
-        tokio::spawn(housekeeping::run(server.clone()));
+        background(server, namespaces::run(self.clone(), server.clone()));
+        for _ in 0..DEFINING {
+            background(server, definitions::run(self.clone(), server.clone()));
+        }
+        background(server, aggregation::run(self.clone(), server.clone()));
+        background(server, certificates::run(self.clone(), server.clone()));
+        background(server, policies::run(self.clone(), server.clone()));
+        background(server, account_tokens::run(self.clone(), server.clone()));
+        background(server, expiry::run(self.clone(), server.clone()));
+        background(server, tend::run(server.clone()));
+        background(server, quota::run(self.clone(), server.clone()));
+        background(server, garbage::run(self.clone(), server.clone()));
+        background(server, crate::workspaces::run(server.clone()));
+        background(server, housekeeping::run(server.clone()));
     }
+}
+
+/// Workspaces whose definitions are brought to order at the same time.
+const DEFINING: usize = 4;
+
+/// Runs a controller until the server stops: what it would do after that, a store that is closed refuses.
+pub fn background(server: &Server, controller: impl Future<Output = ()> + Send + 'static) {
+    let mut stop = server.shutdown.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            biased;
+            // The sender is gone only if the server is.
+            _ = stop.wait_for(|stop| *stop) => {}
+            () = controller => {}
+        }
+    });
 }
 
 pub use bootstrap::prepare;

@@ -36,7 +36,7 @@ pub use view::{View, enter, look_around, may_look};
 use crate::{
     Server,
     cache::{Cache, Change, ChangeKind, Observer},
-    controllers::queue::Queue,
+    controllers::{background, queue::Queue},
     kinds::DEFINITIONS,
 };
 
@@ -68,8 +68,8 @@ impl Exports {
     }
 
     pub fn start(self: &Arc<Self>, server: &Arc<Server>) {
-        tokio::spawn(identity::run(self.clone(), server.clone()));
-        tokio::spawn(bindings::run(self.clone(), server.clone()));
+        background(server, identity::run(self.clone(), server.clone()));
+        background(server, bindings::run(self.clone(), server.clone()));
     }
 
     /// Finds out who is who among the exports that are stored, before anybody is served.

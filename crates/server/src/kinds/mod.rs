@@ -1,6 +1,7 @@
 //! Which kinds this server knows: the built-in ones and our own everywhere, custom and bound ones per workspace.
 
 pub mod bound;
+pub mod names;
 pub mod system;
 
 use std::{
@@ -11,7 +12,7 @@ use std::{
 use api::{
     catalogue::{self, Resource},
     convert,
-    crd::Definition,
+    crd::{Definition, Light},
     schema::{self, Schema, TypeId},
 };
 use serde_json::Value;
@@ -76,10 +77,14 @@ impl Kind {
     }
 
     /// The structure of its objects.
-    pub fn schema(&self) -> Option<(&Schema, TypeId)> {
+    pub fn schema(&self) -> Option<(SchemaOf, TypeId)> {
         match &self.custom {
-            Some(custom) => custom.version().map(|v| (&v.schema, v.ty)),
-            None => self.resource.ty.map(|ty| (schema::builtin(), ty)),
+            Some(custom) => custom.version().map(|version| {
+                let body = version.body();
+                let ty = body.ty;
+                (SchemaOf::Custom(body), ty)
+            }),
+            None => self.resource.ty.map(|ty| (SchemaOf::BuiltIn(schema::builtin()), ty)),
         }
     }
 
@@ -107,6 +112,24 @@ impl Kind {
     /// Where an object lies in the store.
     pub fn store_key(&self, key: &str) -> String {
         format!("{}/{key}", self.collection)
+    }
+}
+
+/// The schema of a kind. That of a custom one may be given up while nobody uses it, and is shared as long as somebody
+/// does.
+pub enum SchemaOf {
+    BuiltIn(&'static Schema),
+    Custom(Arc<api::crd::Body>),
+}
+
+impl std::ops::Deref for SchemaOf {
+    type Target = Schema;
+
+    fn deref(&self) -> &Schema {
+        match self {
+            Self::BuiltIn(schema) => schema,
+            Self::Custom(body) => &body.schema,
+        }
     }
 }
 
@@ -160,6 +183,8 @@ pub struct Workspace {
 pub struct Kinds {
     workspaces: RwLock<HashMap<Box<str>, Arc<Workspace>>>,
     pub schemas: Schemas,
+    /// The names that definitions have been given.
+    pub names: names::Names,
     /// Offers the kinds of placement to its workspaces, as a center does.
     provides: bool,
 }
@@ -174,7 +199,7 @@ pub const DEFINITIONS: &str = "apiextensions.k8s.io/customresourcedefinitions";
 
 impl Kinds {
     pub fn new(provides: bool) -> Self {
-        Self { workspaces: RwLock::default(), schemas: Schemas::default(), provides }
+        Self { workspaces: RwLock::default(), schemas: Schemas::default(), names: names::Names::default(), provides }
     }
 
     pub fn builtin() -> &'static [Arc<Kind>] {
@@ -328,16 +353,29 @@ impl Kinds {
     }
 
     fn see_definition(&self, object: &Object, there: bool) {
-        let mut kinds = if there { compile(&object.value(), object.revision) } else { Vec::new() };
+        let light = if there { Light::read(&object.json) } else { Light::default() };
+        self.names.set(object, &light);
+        let before = self.workspace(object.cluster());
+        let before = before.and_then(|workspace| workspace.definitions.get(object.name()).cloned());
+        let kinds = if there { compile(light, object, before.as_ref()) } else { Vec::new() };
+        if kinds.is_empty() && before.is_none() {
+            return;
+        }
         self.alter(object.cluster(), |workspace| {
-            keep_since(&mut kinds, workspace.definitions.get(object.name()));
-            if kinds.is_empty() {
-                workspace.definitions.remove(object.name());
+            let was = if kinds.is_empty() {
+                workspace.definitions.remove(object.name())
             } else {
-                workspace.definitions.insert(object.name().into(), kinds);
+                workspace.definitions.insert(object.name().into(), kinds.clone())
+            };
+            for kind in was.into_iter().flatten() {
+                let path = path_of(&kind);
+                if workspace.by_path.get(&path).is_some_and(|there| Arc::ptr_eq(there, &kind)) {
+                    workspace.by_path.remove(&path);
+                }
             }
-            workspace.by_path =
-                workspace.definitions.values().flatten().map(|kind| (path_of(kind), kind.clone())).collect();
+            for kind in kinds {
+                workspace.by_path.insert(path_of(&kind), kind);
+            }
             true
         });
     }
@@ -362,10 +400,21 @@ impl Kinds {
     /// Replaces what is known of a workspace, if the change says that there is something new.
     fn alter(&self, cluster: &str, change: impl FnOnce(&mut Workspace) -> bool) {
         let mut workspaces = self.workspaces.write().unwrap_or_else(PoisonError::into_inner);
-        let mut workspace = workspaces.get(cluster).map(|old| Workspace::clone(old)).unwrap_or_default();
-        if change(&mut workspace) {
-            workspace.generation += 1;
-            workspaces.insert(cluster.into(), Arc::new(workspace));
+        match workspaces.get_mut(cluster) {
+            // It is copied only if somebody looks at it just now.
+            Some(there) => {
+                let workspace = Arc::make_mut(there);
+                if change(workspace) {
+                    workspace.generation += 1;
+                }
+            }
+            None => {
+                let mut workspace = Workspace::default();
+                if change(&mut workspace) {
+                    workspace.generation += 1;
+                    workspaces.insert(cluster.into(), Arc::new(workspace));
+                }
+            }
         }
     }
 }
@@ -376,37 +425,40 @@ impl Workspace {
     }
 }
 
-/// A definition whose schema stayed the same (only its status moved) keeps the revision since which it holds.
-fn keep_since(new: &mut [Arc<Kind>], old: Option<&Vec<Arc<Kind>>>) {
-    let Some(old) = old else { return };
-    for kind in new {
-        let before = old.iter().find(|o| o.resource.version == kind.resource.version);
-        if let (Some(before), Some(kind)) = (before.and_then(|o| o.custom.as_ref()), Arc::get_mut(kind))
-            && let Some(custom) = &mut kind.custom
-            && before.version().map(|v| &v.raw) == custom.version().map(|v| &v.raw)
-        {
-            custom.since = before.since;
-        }
-    }
-}
-
-/// The served versions of an established definition.
-fn compile(crd: &Value, revision: Revision) -> Vec<Arc<Kind>> {
-    let established = crd["status"]["conditions"]
-        .as_array()
-        .is_some_and(|all| all.iter().any(|c| c["type"] == "Established" && c["status"] == "True"));
-    if !established {
+/// The served versions of an established definition. What stayed the same is taken from before: the compiled schemas,
+/// and the revision since which a schema holds.
+fn compile(light: Light, object: &Object, before: Option<&Vec<Arc<Kind>>>) -> Vec<Arc<Kind>> {
+    if !light.is_established() {
         return Vec::new();
     }
-    let definition = match Definition::compile(crd) {
-        Ok(definition) => Arc::new(definition),
+    let mut definition = match Definition::of(light) {
+        Ok(definition) => definition,
         Err(errors) => {
-            let name = crd["metadata"]["name"].as_str().unwrap_or_default();
-            tracing::warn!(name, errors = ?errors, "a stored CustomResourceDefinition does not compile and is not served");
+            let name = object.name();
+            tracing::warn!(name, ?errors, "a stored CustomResourceDefinition does not compile and is not served");
             return Vec::new();
         }
     };
-    kinds_of(&definition, revision, None)
+    let before = before.map(Vec::as_slice).unwrap_or_default();
+    let custom_of = |version: &str| {
+        let kind = before.iter().find(|kind| *kind.resource.version == *version)?;
+        kind.custom.as_ref().and_then(|custom| Some((custom.since, custom.version()?)))
+    };
+    for version in &mut definition.versions {
+        if let Some((_, was)) = custom_of(&version.name) {
+            version.share(was);
+        }
+    }
+    let mut kinds = kinds_of(&Arc::new(definition), object.revision, None);
+    for custom in kinds.iter_mut().filter_map(Arc::get_mut).filter_map(|kind| kind.custom.as_mut()) {
+        let Some(version) = custom.version() else { continue };
+        if let Some((since, was)) = custom_of(&version.name)
+            && version.is_like(was)
+        {
+            custom.since = since;
+        }
+    }
+    kinds
 }
 
 /// The kinds of the served versions of a definition, which hold since that revision. Those of an export have its identity.

@@ -21,7 +21,7 @@ use std::{
 };
 
 use api::status::{Result, Status};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use fair::{Fair, Id, Request, Room};
 pub use flow::{ENOUGH, Level, level, level_of_path, width};
@@ -71,6 +71,14 @@ const LENT: Duration = Duration::from_millis(300);
 /// How often it is looked whether a seat has been lent for too long.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// How long a place on the pool for long work is lent while others wait. Work alone takes less; what takes longer waits
+/// for a webhook.
+const LENT_APART: Duration = Duration::from_secs(2);
+/// How long a request may wait for such a place.
+const PATIENCE_APART: Duration = Duration::from_secs(30);
+/// Bytes of bodies that are worked on at once on that pool. In memory a body takes many times its size.
+const ROOM_APART: usize = 4 << 20;
+
 /// How long a refusal is kept back.
 const HELD_BACK: Duration = Duration::from_secs(1);
 
@@ -79,6 +87,9 @@ pub type LimitOf = Box<dyn Fn(&str) -> Option<usize> + Send + Sync>;
 
 pub struct Inflight {
     levels: [Arc<Seats>; 3],
+    /// Places on the pool for long work.
+    apart: Arc<Seats>,
+    room_apart: Arc<Semaphore>,
     patience: Duration,
     limit_of: OnceLock<LimitOf>,
     /// Room for those who are refused, but not yet told so.
@@ -98,11 +109,17 @@ pub struct Seat {
     id: Id,
 }
 
+/// A place on the pool for long work. Dropping it gives it back.
+pub struct Apart {
+    _seat: Seat,
+    _room: OwnedSemaphorePermit,
+}
+
 impl Inflight {
     pub fn new(limits: &Limits) -> Self {
-        let seats = |name, seats: usize| {
+        let seats = |name, seats: usize, lent: Duration| {
             let waiting_of_one = (limits.waiting / 2).max(1);
-            let room = Room { seats, waiting: limits.waiting, waiting_of_one, lent: LENT };
+            let room = Room { seats, waiting: limits.waiting, waiting_of_one, lent };
             Arc::new(Seats {
                 name,
                 fair: Mutex::new(Fair::new(room)),
@@ -111,7 +128,13 @@ impl Inflight {
             })
         };
         Self {
-            levels: [seats("read", limits.reads), seats("write", limits.writes), seats("system", limits.system)],
+            levels: [
+                seats("read", limits.reads, LENT),
+                seats("write", limits.writes, LENT),
+                seats("system", limits.system, LENT),
+            ],
+            apart: seats("apart", std::thread::available_parallelism().map_or(2, std::num::NonZero::get), LENT_APART),
+            room_apart: Arc::new(Semaphore::new(ROOM_APART)),
             patience: limits.patience,
             limit_of: OnceLock::new(),
             held_back: Semaphore::new(limits.waiting),
@@ -131,7 +154,22 @@ impl Inflight {
             Level::System => &self.levels[2],
         };
         let limit = self.limit_of.get().and_then(|limit_of| limit_of(workspace));
-        let request = Request { workspace, user, width, limit };
+        self.sit(seats, Request { workspace, user, width, limit }, self.patience).await
+    }
+
+    /// A place on the pool for long work, and room for so many bytes of it.
+    pub async fn enter_apart(&self, workspace: &str, user: &str, bytes: usize) -> Result<Apart> {
+        let request = Request { workspace, user, width: 1, limit: None };
+        let seat = self.sit(&self.apart, request, PATIENCE_APART).await?;
+        let bytes = u32::try_from(bytes.clamp(1, ROOM_APART)).unwrap_or(1);
+        let room = tokio::time::timeout(PATIENCE_APART, self.room_apart.clone().acquire_many_owned(bytes)).await;
+        match room {
+            Ok(Ok(room)) => Ok(Apart { _seat: seat, _room: room }),
+            _ => Err(self.apart.refuse(2)),
+        }
+    }
+
+    async fn sit(&self, seats: &Arc<Seats>, request: Request<'_>, patience: Duration) -> Result<Seat> {
         let begun = Instant::now();
         let waiting = {
             let mut fair = seats.lock();
@@ -152,7 +190,7 @@ impl Inflight {
             let _ = gone.send(false);
         }
         seats.tend();
-        let left = self.patience.saturating_sub(begun.elapsed());
+        let left = patience.saturating_sub(begun.elapsed());
         match tokio::time::timeout(left, woken).await {
             Ok(Ok(true)) => Ok(place),
             // It had to give way.
@@ -174,7 +212,7 @@ impl Inflight {
             let _ =
                 writeln!(out, "# HELP apiserver_flowcontrol_{name} {help}\n# TYPE apiserver_flowcontrol_{name} {kind}");
             let total = if kind == "counter" { "_total" } else { "" };
-            for seats in &self.levels {
+            for seats in self.levels.iter().chain([&self.apart]) {
                 let (level, value) = (seats.name, value(seats));
                 let _ = writeln!(out, "apiserver_flowcontrol_{name}{total}{{priority_level=\"{level}\"}} {value}");
             }

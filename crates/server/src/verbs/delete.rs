@@ -24,6 +24,7 @@ use crate::{
     object::Object,
     owner::{self, To, Verdict},
     reply::Reply,
+    turns::Turns,
 };
 
 const TRIES: usize = 30;
@@ -60,7 +61,10 @@ pub async fn delete_collection(call: &Call) -> Result<Reply> {
     let options = Options::read(call)?;
     options.warn(call);
     let found = list::found(call).await?;
+    let mut turns = Turns::default();
     for object in &found.items {
+        // A dry run waits for nothing.
+        turns.pass().await;
         match remove(call, &object.key, object.name(), &options).await {
             Ok(_) => {}
             // Somebody else deleted it in the meantime: that is what was wanted.

@@ -20,6 +20,7 @@ use crate::{
     call::Call,
     object::{self, Object},
     reply::{List, Reply},
+    turns::Turns,
     workspaces::wildcard,
 };
 
@@ -70,7 +71,7 @@ pub async fn found(call: &Call) -> Result<List> {
                 call.snapshot()
             }
         };
-        return Ok(page(call, &selection, snapshot, &after, limit));
+        return Ok(page(call, &selection, snapshot, &after, limit).await);
     }
     // Whoever takes any version gets what is at hand, and gets it whole.
     let limit = if version == Version::Any { 0 } else { limit };
@@ -89,20 +90,39 @@ pub async fn found(call: &Call) -> Result<List> {
             at(call, revision, false).await?
         }
     };
-    Ok(page(call, &selection, snapshot, "", limit))
+    Ok(page(call, &selection, snapshot, "", limit).await)
 }
 
-fn page(call: &Call, selection: &Selection, snapshot: Snapshot, after: &str, limit: usize) -> List {
+async fn page(call: &Call, selection: &Selection, snapshot: Snapshot, after: &str, limit: usize) -> List {
     let room = if limit == 0 { usize::MAX } else { limit };
-    let mut found = snapshot.items.range(selection.prefix(), after).filter(|o| selection.matches(&call.kind, o));
-    let items: Vec<Arc<Object>> = found.by_ref().take(room).cloned().collect();
+    let mut objects = snapshot.items.range(selection.prefix(), after);
+    let mut turns = Turns::default();
+    let mut items: Vec<Arc<Object>> = Vec::new();
+    let mut more = false;
+    let everything = selection.is_everything();
+    for object in objects.by_ref() {
+        if !everything {
+            turns.pass().await;
+            if !selection.matches(&call.kind, object) {
+                continue;
+            }
+        }
+        if items.len() == room {
+            more = true;
+            break;
+        }
+        items.push(object.clone());
+    }
     let mut list = List { items, revision: snapshot.revision, next: None, remaining: None };
-    if limit > 0 && found.next().is_some() {
+    if more {
         list.next = list.items.last().map(|last| encode(selection.prefix(), last, snapshot.revision));
-        list.remaining = selection.is_everything().then(|| found.count() + 1);
+        list.remaining = everything.then(|| objects.count() + 1);
     }
     if call.is_across() {
-        list.items = list.items.iter().map(|object| wildcard::annotated(object)).collect();
+        for object in &mut list.items {
+            turns.pass().await;
+            *object = wildcard::annotated(object);
+        }
     }
     list
 }

@@ -79,7 +79,7 @@ async fn strategic_patch(call: &Call) -> Result<Reply> {
     let patch = Patch { shown: api::patch::go::plain(&body.value), duplicates: body.duplicates, strategic: true };
     patched(call, &patch, |value| {
         let (schema, ty) = call.kind.schema().ok_or_else(Status::no_such_path)?;
-        api::patch::strategic(schema, ty, value, &body.value)
+        api::patch::strategic(&schema, ty, value, &body.value)
     })
     .await
 }
@@ -181,7 +181,7 @@ fn accept(call: &Call, mut value: Value, patch: &Patch, old: &Object) -> Result<
         write::check_kind(kind, &value)?;
         // Upstream shows the whole patched object, but the patch itself if it was a strategic one.
         let patched = if patch.strategic { String::new() } else { value.to_string() };
-        let unknown = decode::conform(schema, ty, &mut value).map_err(|why| patch.refuse(&patched, &why))?;
+        let unknown = decode::conform(&schema, ty, &mut value).map_err(|why| patch.refuse(&patched, &why))?;
         judge_strict(call, patch, &patched, unknown)?;
     } else {
         let patched = value.to_string();
@@ -220,7 +220,7 @@ async fn apply(call: &Call, force: bool) -> Result<Reply> {
     let versions = write::built_in_versions(&call.kind);
     for _ in 0..30 {
         let now = clock::now();
-        let ctx = write::tracking(call, schema, ty, &manager, &now, versions.as_ref());
+        let ctx = write::tracking(call, &schema, ty, &manager, &now, versions.as_ref());
         match call.get() {
             None if !call.target.subresource.is_empty() => return Err(call.not_found()),
             None => {

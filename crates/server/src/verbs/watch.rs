@@ -25,6 +25,7 @@ use crate::{
     object::Object,
     render::{self, EventWriter},
     reply::Reply,
+    turns::Turns,
     webhooks::convert,
     workspaces::{Stay, wildcard},
 };
@@ -58,12 +59,14 @@ pub async fn watch(call: &Call) -> Result<Reply> {
     let (existing, position) = match start {
         Start::Existing { .. } => {
             let snapshot = call.snapshot();
-            let items: Vec<_> = snapshot
-                .items
-                .range(selection.prefix(), "")
-                .filter(|o| selection.matches(&call.kind, o))
-                .map(|o| if call.is_across() { wildcard::annotated(o) } else { o.clone() })
-                .collect();
+            let mut items = Vec::new();
+            let mut turns = Turns::default();
+            for object in snapshot.items.range(selection.prefix(), "") {
+                turns.pass().await;
+                if selection.matches(&call.kind, object) {
+                    items.push(if call.is_across() { wildcard::annotated(object) } else { object.clone() });
+                }
+            }
             (items, snapshot.revision)
         }
         Start::After(revision) if revision < call.server.workspaces.born(&call.cluster) => {
@@ -142,6 +145,10 @@ impl Watcher {
     async fn next(&mut self) -> Option<Bytes> {
         if self.ended {
             return None;
+        }
+        if self.existing.len() > 0 {
+            // Others have a turn between two pieces of many objects.
+            tokio::task::yield_now().await;
         }
         let mut out = Vec::new();
         while out.len() < PIECE

@@ -1,6 +1,6 @@
 //! What all writes share: reading the body, checking it, committing it, and showing the result.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use api::{
     apply::BuiltInVersions,
@@ -17,7 +17,7 @@ use serde_json::Value;
 use store::{Commit, Compare, Op, Outcome, Revision};
 
 use crate::{
-    Server,
+    Server, apart,
     call::Call,
     clock,
     kinds::Kind,
@@ -269,7 +269,7 @@ pub fn conform(kind: &Kind, value: &mut Value) -> Result<Vec<String>> {
         return Ok(unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect());
     }
     let Some((schema, ty)) = kind.schema() else { return Ok(Vec::new()) };
-    decode::conform(schema, ty, value)
+    decode::conform(&schema, ty, value)
         .map_err(|why| cannot_handle(kind.name(), &kind.resource.version, kind.name(), &why))
 }
 
@@ -329,7 +329,8 @@ pub fn stored_kind(call: &Call) -> Arc<Kind> {
 pub fn validate_create(server: &Server, kind: &Kind, value: &Value) -> Result<()> {
     let mut errors = match kind.custom.as_ref().and_then(|c| c.version()) {
         Some(version) => {
-            let mut errors = version.validate_after(validate::metadata_create(&kind.resource, value), value, None);
+            let metadata = validate::metadata_create(&kind.resource, value);
+            let mut errors = apart::costing(|budget| version.validate_within(budget, metadata.clone(), value, None));
             errors.extend(crate::exports::validate(kind, value, None));
             errors
         }
@@ -347,10 +348,12 @@ pub fn validate_create(server: &Server, kind: &Kind, value: &Value) -> Result<()
 pub fn validate_update(server: &Server, kind: &Kind, subresource: &str, new: &Value, old: &Value) -> Result<()> {
     let mut errors = match kind.custom.as_ref().and_then(|c| c.version()) {
         Some(version) if subresource == "status" => {
-            version.validate_status_after(validate::metadata_update(new, old), new, old)
+            let metadata = validate::metadata_update(new, old);
+            apart::costing(|budget| version.validate_status_within(budget, metadata.clone(), new, old))
         }
         Some(version) => {
-            let mut errors = version.validate_after(validate::metadata_update(new, old), new, Some(old));
+            let metadata = validate::metadata_update(new, old);
+            let mut errors = apart::costing(|budget| version.validate_within(budget, metadata.clone(), new, Some(old)));
             errors.extend(crate::exports::validate(kind, new, Some(old)));
             errors
         }
@@ -484,20 +487,30 @@ pub fn warn_about(call: &Call, new: &Value, old: Option<&Value>) {
     }
 }
 
+/// So many owners that are named twice are told of.
+const MAX_TOLD: usize = 100;
+
 /// An owner that is named twice counts once. `when` is what upstream says of when it looked.
 pub fn dedup_owners(call: &Call, value: &mut Value, when: &str) {
     let Some(Value::Array(owners)) = in_metadata(value, "ownerReferences") else { return };
-    let mut twice = Vec::new();
-    let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
-    for owner in owners.drain(..) {
-        if kept.contains(&owner) {
-            twice.push(owner["uid"].as_str().unwrap_or_default().to_owned());
-        } else {
-            kept.push(owner);
-        }
+    if owners.len() < 2 {
+        return;
     }
-    *owners = kept;
+    let mut twice = Vec::new();
+    let mut seen = HashSet::with_capacity(owners.len());
+    let is_new: Vec<bool> = owners.iter().map(|owner| seen.insert(owner)).collect();
+    drop(seen);
+    let mut is_new = is_new.into_iter();
+    owners.retain(|owner| {
+        let keep = is_new.next().unwrap_or(true);
+        if !keep {
+            twice.push(owner["uid"].as_str().unwrap_or_default().to_owned());
+        }
+        keep
+    });
     if !twice.is_empty() {
+        // The rest of many says nothing new.
+        twice.truncate(MAX_TOLD);
         call.warn(format!(
             ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and \
              may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
@@ -511,7 +524,7 @@ pub fn track(call: &Call, live: Option<&Value>, new: &mut Value) {
     let Some((schema, ty)) = call.kind.schema() else { return };
     let (manager, now) = (call.field_manager(), clock::now());
     let versions = built_in_versions(&call.kind);
-    api::apply::track_update(&tracking(call, schema, ty, &manager, &now, versions.as_ref()), live, new);
+    api::apply::track_update(&tracking(call, &schema, ty, &manager, &now, versions.as_ref()), live, new);
 }
 
 /// What managedFields need to know of a write.

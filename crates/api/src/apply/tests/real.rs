@@ -138,7 +138,8 @@ fn lists_of_custom_resources_are_keyed() {
                 "properties":{"name":{"type":"string"},"value":{"type":"integer","default":7}}}}}},
             "status":{"type":"object","properties":{"phase":{"type":"string"}}}}}}}]}});
     let compiled = crate::crd::Definition::compile(&definition).unwrap();
-    let (schema, ty) = (&compiled.versions[0].schema, compiled.versions[0].ty);
+    let body = compiled.versions[0].body();
+    let (schema, ty) = (&body.schema, body.ty);
     let ctx = Context {
         schema,
         ty,

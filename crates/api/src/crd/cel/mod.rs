@@ -8,6 +8,7 @@
 
 mod call;
 mod check;
+pub(crate) mod cost;
 mod eval;
 mod functions;
 mod parse;
@@ -100,6 +101,11 @@ impl Expression {
     /// Whether the expression reads a variable.
     pub fn reads(&self, name: &str) -> bool {
         self.expr.reads(name)
+    }
+
+    /// What evaluating it may cost at most where `self` is bounded like this.
+    pub(crate) fn most(&self, itself: &cost::Bound) -> u64 {
+        cost::estimate(&self.expr, itself)
     }
 
     /// Evaluates with these variables; what it costs is taken off `budget`.

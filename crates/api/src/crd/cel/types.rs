@@ -29,7 +29,7 @@ pub enum Type {
 }
 
 /// An object with declared fields.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Object {
     pub name: String,
     pub fields: BTreeMap<String, Type>,

@@ -1,5 +1,7 @@
 //! What a version has besides its schema: subresources, printer columns, selectable fields; and webhooks.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
 use crate::crd::fieldpath;
@@ -78,7 +80,7 @@ pub(super) fn selectable(raw: Option<&Value>, schema: Option<&Value>, path: &str
         return;
     };
     let root = Node::compile(schema);
-    let mut seen: Vec<String> = Vec::new();
+    let mut seen: HashSet<String> = HashSet::new();
     for (index, field) in fields.iter().enumerate() {
         let place = format!("{path}[{index}].jsonPath");
         let json_path = field.get("jsonPath").and_then(Value::as_str).unwrap_or("");
@@ -101,10 +103,8 @@ pub(super) fn selectable(raw: Option<&Value>, schema: Option<&Value>, path: &str
             let why = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
             errors.push(FieldError::invalid(place.clone(), &shown, why));
         }
-        if seen.contains(&found) {
+        if !seen.insert(found) {
             errors.push(FieldError::duplicate(place, &shown));
-        } else {
-            seen.push(found);
         }
     }
     if seen.len() > MAX_SELECTABLE {

@@ -1,19 +1,21 @@
 //! The schema of a version: what OpenAPI allows and Kubernetes does not, list and map types, defaults, CEL rules.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
-use crate::crd::cel::Type;
+use crate::crd::cel::cost::Bound;
 use crate::crd::correlate::Pair;
 use crate::crd::metadata::{self, Malformed};
 use crate::crd::node::{Node, Rule, strings, text};
-use crate::crd::rules::{Rules, verdict};
-use crate::crd::{fieldpath, formats, prune, values};
+use crate::crd::rules::Rules;
+use crate::crd::{formats, prune, values};
 use crate::field::{FieldError, FieldErrors};
 
+use super::rules::{self, Ruled, Total};
 use super::{show, structural};
 
 const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
-const REASONS: &[&str] = &["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 const AT_ROOT: &[&str] = &[
     "Description",
     "Type",
@@ -62,9 +64,12 @@ pub(super) fn validate(schema: Option<&Value>, status: bool, path: &str, errors:
     }
     let mut found = Found::default();
     let place = Place { root: true, defaults: Defaults::Allowed, inside_meta: false, uncorrelatable: None };
-    openapi(map, &path, &place, sound.then_some(&root), &mut found);
+    let bound = if sound && root.has_rules() { Bound::of(&root, true) } else { None };
+    let ruled = sound.then_some(Ruled { node: &root, bound: bound.as_ref(), times: Some(1) });
+    openapi(map, &path, &place, ruled, &mut found);
     errors.extend(found.schema);
     errors.extend(found.cel);
+    found.total.judge(&path, errors);
 }
 
 /// Whether a schema can be made structural: it has none of the keywords that structural schemas have no place for.
@@ -139,6 +144,7 @@ fn defaults(node: &Node, resource: bool, path: &str, errors: &mut FieldErrors) {
 struct Found {
     schema: FieldErrors,
     cel: FieldErrors,
+    total: Total,
 }
 
 #[derive(Clone)]
@@ -168,7 +174,7 @@ impl Place {
 }
 
 /// `node` is there while the schema is sound enough for CEL rules to be compiled.
-fn openapi(map: &Map<String, Value>, path: &str, place: &Place, node: Option<&Node>, found: &mut Found) {
+fn openapi(map: &Map<String, Value>, path: &str, place: &Place, node: Option<Ruled<'_>>, found: &mut Found) {
     let schema_errors_before = found.schema.len();
     standard(map, path, place, &mut found.schema);
     let flag = |key: &str| map.get(key).and_then(Value::as_bool).unwrap_or(false);
@@ -188,7 +194,7 @@ fn openapi(map: &Map<String, Value>, path: &str, place: &Place, node: Option<&No
                 let reason = "inside additionalProperties applying to object metadata";
                 below.defaults = Defaults::Forbidden(reason.to_owned());
             }
-            let node = node.and_then(|n| n.child(""));
+            let node = node.and_then(Ruled::value);
             openapi(values, &format!("{path}.additionalProperties"), &below, node, found);
         }
     }
@@ -205,7 +211,7 @@ fn openapi(map: &Map<String, Value>, path: &str, place: &Place, node: Option<&No
                 below.defaults = Defaults::Forbidden(format!("in top-level {key}"));
             }
         }
-        let node = node.and_then(|n| n.properties.get(key.as_str()));
+        let node = node.and_then(|n| n.property(key));
         openapi(property, &format!("{path}.properties[{key}]"), &below, node, found);
     }
     if let Some(branch) = map.get("not").and_then(Value::as_object) {
@@ -223,18 +229,16 @@ fn openapi(map: &Map<String, Value>, path: &str, place: &Place, node: Option<&No
         if text(map, "x-kubernetes-list-type") != "map" {
             below = below.uncorrelatable(path);
         }
-        openapi(items, &format!("{path}.items"), &below, node.and_then(|n| n.items.as_deref()), found);
+        openapi(items, &format!("{path}.items"), &below, node.and_then(Ruled::items), found);
     }
     extensions(map, path, &mut found.schema);
     let rules = Rule::all(map);
-    for (index, rule) in rules.iter().enumerate() {
-        let place = format!("{path}.x-kubernetes-validations[{index}]");
-        rule_fields(rule, map, &place, &mut found.schema);
-    }
+    rules::fields(&rules, map, path, &mut found.schema);
     if found.schema.len() == schema_errors_before
         && let Some(node) = node.filter(|_| !rules.is_empty())
     {
-        compile_rules(&rules, node, path, place, &mut found.cel);
+        let (root, uncorrelatable) = (place.root, place.uncorrelatable.as_deref());
+        rules::compile(&rules, node, path, (root, uncorrelatable), &mut found.total, &mut found.cel);
     }
 }
 
@@ -353,7 +357,8 @@ fn list_map(
                 errors.push(FieldError::invalid(place, &json!(text(items, "type")), why));
             }
             Some(items) => {
-                for (index, key) in keys.iter().enumerate() {
+                let mut seen = HashSet::new();
+                for key in &keys {
                     let property = items.get("properties").and_then(|p| p.get(&**key)).and_then(Value::as_object);
                     match property {
                         Some(p) if matches!(text(p, "type"), "array" | "object") => {
@@ -367,7 +372,7 @@ fn list_map(
                             errors.push(FieldError::invalid(keys_path.clone(), &json!(keys), why));
                         }
                     }
-                    if keys[..index].contains(key) {
+                    if !seen.insert(key) {
                         let why = "must not contain duplicate entries";
                         errors.push(FieldError::invalid(keys_path.clone(), &json!(keys), why));
                     }
@@ -382,7 +387,7 @@ fn list_map(
         errors.push(FieldError::forbidden(format!("{path}.items.nullable"), &why));
     }
     if list_type == "map" {
-        let required = strings(items.get("required"));
+        let required: HashSet<Box<str>> = strings(items.get("required")).into_iter().collect();
         for key in &keys {
             let property = items.get("properties").and_then(|p| p.get(&**key)).and_then(Value::as_object);
             let Some(property) = property else { continue };
@@ -399,78 +404,12 @@ fn list_map(
     }
 }
 
-fn rule_fields(rule: &Rule, map: &Map<String, Value>, path: &str, errors: &mut FieldErrors) {
-    let lines = |text: &str| text.contains(['\n', '\r']);
-    let (trimmed, message) = (rule.rule.trim(), rule.message.trim());
-    let at = |key: &str| format!("{path}.{key}");
-    if trimmed.is_empty() {
-        errors.push(FieldError::required(at("rule"), "rule is not specified"));
-    } else if !rule.message.is_empty() && message.is_empty() {
-        errors.push(FieldError::invalid(at("message"), &json!(rule.message), "must be non-empty if specified"));
-    } else if lines(message) {
-        errors.push(FieldError::invalid(at("message"), &json!(rule.message), "must not contain line breaks"));
-    } else if lines(trimmed) && message.is_empty() {
-        let why = "message must be specified if rule contains line breaks";
-        errors.push(FieldError::required(at("message"), why));
-    }
-    if !rule.message_expression.is_empty() && rule.message_expression.trim().is_empty() {
-        let why = "messageExpression must be non-empty if specified";
-        errors.push(FieldError::required(at("messageExpression"), why));
-    }
-    if let Some(reason) = rule.reason.as_deref().filter(|r| !REASONS.contains(r)) {
-        errors.push(FieldError::not_supported(at("reason"), &json!(reason), REASONS));
-    }
-    if rule.field_path.is_empty() {
-        return;
-    }
-    let shown = json!(rule.field_path);
-    if rule.field_path.trim().is_empty() {
-        errors.push(FieldError::invalid(at("fieldPath"), &shown, "must be non-empty if specified"));
-    }
-    if lines(&rule.field_path) {
-        errors.push(FieldError::invalid(at("fieldPath"), &shown, "must not contain line breaks"));
-    }
-    if fieldpath::resolve(&rule.field_path, &Node::compile(&Value::Object(map.clone())), true).is_err() {
-        errors.push(FieldError::invalid(at("fieldPath"), &shown, "must be a valid path"));
-    }
-}
-
-fn compile_rules(rules: &[Rule], node: &Node, path: &str, place: &Place, errors: &mut FieldErrors) {
-    let Some(ty) = Type::of(node, place.root || node.embedded, "object") else {
-        let why = "internal error: failed to retrieve type information for x-kubernetes-validations";
-        errors.push(FieldError::internal(format!("{path}.x-kubernetes-validations"), why));
-        return;
-    };
-    for (index, rule) in rules.iter().enumerate() {
-        let at = |key: &str| format!("{path}.x-kubernetes-validations[{index}].{key}");
-        let verdict = verdict(rule, &ty);
-        if let Some(why) = &verdict.rule_error {
-            errors.push(show::invalid(at("rule"), &show::rule(rule), why));
-        }
-        if let Some(why) = &verdict.message_error {
-            errors.push(show::invalid(at("messageExpression"), &show::rule(rule), why));
-        }
-        match (&place.uncorrelatable, rule.optional_old_self) {
-            (Some(within), _) if verdict.uses_old => {
-                let why = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {within}");
-                errors.push(FieldError::invalid(at("rule"), &json!(rule.rule), &why));
-            }
-            (_, Some(flag)) if !verdict.uses_old => {
-                let why = "may not be set if oldSelf is not used in rule";
-                errors.push(FieldError::invalid(at("optionalOldSelf"), &json!(flag), why));
-            }
-            _ => {}
-        }
-    }
-}
-
 /// Formats that nothing checks.
 pub(super) fn warnings(crd: &Value, warnings: &mut Vec<String>) {
     let versions = crd.pointer("/spec/versions").and_then(Value::as_array);
-    let mut seen: Vec<&Value> = Vec::new();
+    let mut seen: HashSet<&Value> = HashSet::new();
     for schema in versions.into_iter().flatten().filter_map(|v| v.pointer("/schema/openAPIV3Schema")) {
-        if !seen.contains(&schema) {
-            seen.push(schema);
+        if seen.insert(schema) {
             warn(schema, 0, warnings);
         }
     }

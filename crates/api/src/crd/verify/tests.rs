@@ -131,7 +131,7 @@ fn schemas() {
             ],
         ),
         (
-            json!({ "l": { "type": "array", "items": { "type": "string", "x-kubernetes-validations": [{ "rule": "self == oldSelf" }] } } }),
+            json!({ "l": { "type": "array", "maxItems": 9, "items": { "type": "string", "x-kubernetes-validations": [{ "rule": "self == oldSelf" }] } } }),
             &[
                 ".properties[l].items.x-kubernetes-validations[0].rule: Invalid value: \"self == oldSelf\": oldSelf cannot be used on the uncorrelatable portion of the schema within spec.validation.openAPIV3Schema.properties[l]",
             ],

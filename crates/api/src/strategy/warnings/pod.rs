@@ -1,6 +1,6 @@
 //! Pods and pod templates.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::Value;
 
@@ -8,6 +8,9 @@ use super::addresses::ip;
 use super::volumes::claim_spec;
 use crate::defaults::fields::{at, list, text, unset};
 use crate::strategy::limits::is_fractional;
+
+/// So many overlapping paths are told of: there can be as many as pairs of paths.
+const MOST_OVERLAPS: usize = 100;
 
 const NODE_LABELS: &[(&str, &str)] = &[
     ("beta.kubernetes.io/arch", "deprecated since v1.14; use \"kubernetes.io/arch\" instead"),
@@ -196,21 +199,27 @@ impl Check<'_> {
             if source.is_empty() { format!("\"{path}\"") } else { format!("\"{path}\" ({source})") }
         };
         let mut seen: Vec<(&str, String)> = Vec::new();
+        // Where each path is among those that were seen, by the path with a slash behind it.
+        let mut places: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (path, source) in paths {
             let one = (path.trim_end_matches('/'), source);
             if one.0.is_empty() {
                 continue;
             }
-            for other in &seen {
-                let (a, b) = (format!("{}/", one.0), format!("{}/", other.0));
-                if a.starts_with(&b) || b.starts_with(&a) {
-                    self.out.push(format!(
-                        "volume \"{volume}\" ({of}): overlapping paths: {} with {}",
-                        shown(&one),
-                        shown(other)
-                    ));
+            let own = format!("{}/", one.0);
+            let above = own.match_indices('/').map(|(at, _)| &own[..=at]).filter(|above| above.len() < own.len());
+            let below = places.range(own.clone()..).take_while(|(path, _)| path.starts_with(&own));
+            let overlapping = above.filter_map(|above| places.get(above)).chain(below.map(|(_, at)| at));
+            let mut overlapping: Vec<usize> = overlapping.flatten().copied().take(MOST_OVERLAPS).collect();
+            overlapping.sort_unstable();
+            for at in overlapping {
+                if self.out.len() >= MOST_OVERLAPS {
+                    return;
                 }
+                let (one, other) = (shown(&one), shown(&seen[at]));
+                self.out.push(format!("volume \"{volume}\" ({of}): overlapping paths: {one} with {other}"));
             }
+            places.entry(own).or_default().push(seen.len());
             seen.push(one);
         }
     }

@@ -253,13 +253,14 @@ fn conditions(device: Node<'_>) {
     for conditions in [good, bad] {
         list(conditions, 4, |condition| condition.check(names::qualified_name));
     }
+    let wanted: HashSet<&serde_json::Value> = good.array().iter().collect();
     for conditions in [good, bad] {
         let mut seen = HashSet::new();
         for condition in conditions.items() {
             if !seen.insert(condition.str()) {
                 condition.duplicate();
             }
-            if conditions.path() == bad.path() && good.array().contains(condition.value) {
+            if conditions.path() == bad.path() && wanted.contains(condition.value) {
                 condition.invalid("bindingFailureConditions must not overlap with bindingConditions");
             }
         }

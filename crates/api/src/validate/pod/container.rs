@@ -194,6 +194,7 @@ fn mounts(container: Node<'_>, volumes: &Volumes<'_>) {
     let list = container.get("volumeMounts");
     let devices: HashMap<&str, &str> =
         container.get("volumeDevices").items().map(|d| (d.get("name").str(), d.get("devicePath").str())).collect();
+    let device_paths: HashSet<&str> = devices.values().copied().collect();
     let mut paths = HashSet::new();
     for mount in list.items() {
         let (name, path) = (mount.get("name"), mount.get("mountPath"));
@@ -212,7 +213,7 @@ fn mounts(container: Node<'_>, volumes: &Volumes<'_>) {
         if devices.contains_key(name.str()) {
             name.invalid("must not already exist in volumeDevices");
         }
-        if devices.values().any(|p| *p == path.str()) {
+        if device_paths.contains(path.str()) {
             path.invalid("must not already exist as a path in volumeDevices");
         }
         // Upstream names the list, not the item, for what follows.
@@ -257,6 +258,7 @@ fn propagation(list: Node<'_>, mount: Node<'_>, container: Node<'_>) {
 fn devices(container: Node<'_>, volumes: &Volumes<'_>) {
     let mounts: HashMap<&str, &str> =
         container.get("volumeMounts").items().map(|m| (m.get("name").str(), m.get("mountPath").str())).collect();
+    let mount_paths: HashSet<&str> = mounts.values().copied().collect();
     let (mut names, mut paths) = (HashSet::new(), HashSet::new());
     for device in container.get("volumeDevices").items() {
         let (name, path) = (device.get("name"), device.get("devicePath"));
@@ -287,7 +289,7 @@ fn devices(container: Node<'_>, volumes: &Volumes<'_>) {
         if mounts.contains_key(name.str()) {
             name.invalid("must not already exist in volumeMounts");
         }
-        if mounts.values().any(|p| *p == path.str()) {
+        if mount_paths.contains(path.str()) {
             path.invalid("must not already exist as a path in volumeMounts");
         }
         if !name.str().is_empty() {

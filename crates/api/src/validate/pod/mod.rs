@@ -11,6 +11,8 @@ pub(crate) mod status;
 pub(crate) mod update;
 pub(crate) mod volume;
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::meta;
@@ -116,10 +118,12 @@ fn annotations(notes: Node<'_>, spec: Node<'_>) {
 
 /// The old way to say which profile a container has.
 fn app_armor(notes: Node<'_>, spec: Node<'_>) {
+    let pod = Spec { spec, meta: None };
+    let mut names: Option<HashSet<&str>> = None;
     for (key, note) in notes.entries() {
         let Some(name) = key.strip_prefix(APP_ARMOR) else { continue };
-        let pod = Spec { spec, meta: None };
-        if !pod.containers().any(|container| container.get("name").str() == name) {
+        let names = names.get_or_insert_with(|| pod.containers().map(|c| c.get("name").str()).collect());
+        if !names.contains(name) {
             note.invalid_text(name, "container not found");
         }
         let profile = note.str();
@@ -248,15 +252,14 @@ fn dns_config(spec: Node<'_>) {
 }
 
 fn scheduling_gates(gates: Node<'_>) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = HashSet::new();
     for gate in gates.items() {
         let name = gate.get("name");
         let at = gate.with(name.value);
         at.check(names::qualified_name);
-        if seen.contains(&name.str()) {
+        if !seen.insert(name.str()) {
             at.duplicate();
         }
-        seen.push(name.str());
     }
 }
 

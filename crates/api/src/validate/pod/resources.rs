@@ -168,6 +168,9 @@ fn requirements(at: Node<'_>, limits: Node<'_>, check: CheckName, claims: &BTree
     claim_names(at.get("claims"), claims);
 }
 
+/// So many names are shown of those that a claim could have.
+const MAX_SHOWN: usize = 100;
+
 fn claim_names(list: Node<'_>, claims: &BTreeSet<&str>) {
     let mut seen = BTreeSet::new();
     for claim in list.items() {
@@ -188,7 +191,7 @@ fn claim_names(list: Node<'_>, claims: &BTreeSet<&str>) {
                 claim.duplicate_as(Quoted(&key));
             } else if request.str().is_empty() {
                 let prefix = format!("{name}/");
-                for _ in seen.iter().filter(|k: &&String| k.starts_with(&prefix)) {
+                for _ in seen.range(prefix.clone()..).take_while(|k: &&String| k.starts_with(&prefix)) {
                     claim.duplicate_as(Quoted(name));
                 }
             }
@@ -199,9 +202,12 @@ fn claim_names(list: Node<'_>, claims: &BTreeSet<&str>) {
             if claims.is_empty() {
                 detail.push_str(" which is empty");
             } else {
-                let list: Vec<&str> = claims.iter().copied().collect();
+                let list: Vec<&str> = claims.iter().copied().take(MAX_SHOWN).collect();
                 detail.push_str(": ");
                 detail.push_str(&list.join(", "));
+                if claims.len() > MAX_SHOWN {
+                    detail.push_str(", ...");
+                }
             }
             claim.shown(crate::field::FieldErrorKind::NotFound, Quoted(name), &detail);
         }

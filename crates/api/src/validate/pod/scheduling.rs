@@ -1,6 +1,6 @@
 //! Where a pod may run: affinity, tolerations and spreading.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
@@ -114,24 +114,33 @@ fn label_keys(term: Node<'_>) {
         }
     }
     let matched = term.get("matchLabelKeys");
+    // The last place of each key.
+    let places: HashMap<&str, usize> =
+        matched.array().iter().enumerate().filter_map(|(at, key)| Some((key.as_str()?, at))).collect();
     let mut seen: HashSet<&str> =
         selector.get("matchLabels").map().into_iter().flatten().map(|(k, _)| k.as_str()).collect();
     for expression in selector.get("matchExpressions").items() {
         let key = expression.get("key").str();
-        let at = matched.array().iter().rposition(|k| k.as_str() == Some(key));
-        if let Some(at) = at.filter(|_| seen.contains(key)) {
-            term.index(at).invalid_text(key, "exists in both matchLabelKeys and labelSelector");
+        if let Some(at) = places.get(key).filter(|_| seen.contains(key)) {
+            term.index(*at).invalid_text(key, "exists in both matchLabelKeys and labelSelector");
         }
         seen.insert(key);
     }
+    let mismatched: HashSet<&Value> = term.get("mismatchLabelKeys").array().iter().collect();
     for key in matched.items() {
-        if term.get("mismatchLabelKeys").array().iter().any(|k| k == key.value) {
+        if mismatched.contains(key.value) {
             key.invalid("exists in both matchLabelKeys and mismatchLabelKeys");
         }
     }
 }
 
 pub(super) fn topology_spread(constraints: Node<'_>) {
+    // The last place of each pair: whatever comes before it is repeated later.
+    fn pair(constraint: &Value) -> [&str; 2] {
+        ["topologyKey", "whenUnsatisfiable"].map(|f| constraint.get(f).and_then(Value::as_str).unwrap_or_default())
+    }
+    let last: HashMap<[&str; 2], usize> =
+        constraints.array().iter().enumerate().map(|(i, constraint)| (pair(constraint), i)).collect();
     for (i, constraint) in constraints.items().enumerate() {
         let skew = constraint.get("maxSkew");
         if skew.int_or_0() <= 0 {
@@ -142,12 +151,7 @@ pub(super) fn topology_spread(constraints: Node<'_>) {
             key.required("can not be empty");
         }
         action.one_of(&["DoNotSchedule", "ScheduleAnyway"]);
-        let text = |value: &Value, field: &str| value.get(field).and_then(Value::as_str).unwrap_or("").to_owned();
-        let repeated =
-            constraints.array().iter().skip(i + 1).any(|other| {
-                text(other, "topologyKey") == key.str() && text(other, "whenUnsatisfiable") == action.str()
-            });
-        if repeated {
+        if last.get(&pair(constraint.value)).is_some_and(|last| *last > i) {
             let shown = format!("{{{}, {}}}", key.str(), action.str());
             constraint.get("{topologyKey, whenUnsatisfiable}").duplicate_as(Quoted(&shown));
         }

@@ -1,6 +1,6 @@
 //! What may be said of a pod's state, and how that may change.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
@@ -65,13 +65,17 @@ fn states(statuses: Node<'_>, was: Node<'_>, spec: Node<'_>, of: &'static str) {
     if restarts_all {
         return;
     }
+    let running = running(statuses);
+    let mut containers: HashMap<&str, Node<'_>> = HashMap::new();
+    for container in spec.get(of).items() {
+        containers.entry(container.get("name").str()).or_insert(container);
+    }
     for (i, status) in was.array().iter().enumerate() {
         let Some(ended) = status.pointer("/state/terminated").filter(|v| !v.is_null()) else { continue };
         let name = status.get("name").and_then(Value::as_str).unwrap_or("");
-        let runs = statuses.items().find(|s| s.get("name").str() == name && !s.get("state").get("terminated").is_set());
         let code = ended.get("exitCode").and_then(Value::as_i64).unwrap_or(0);
-        let again = spec.get(of).items().find(|c| c.get("name").str() == name).is_some_and(|c| restarts(c, spec, code));
-        if runs.is_some() && !again {
+        let again = containers.get(name).is_some_and(|container| restarts(*container, spec, code));
+        if running.contains(name) && !again {
             statuses.index(i).get("state").forbidden("may not be transitioned to non-terminated state");
         }
     }
@@ -100,22 +104,29 @@ fn restarts(container: Node<'_>, spec: Node<'_>, code: i64) -> bool {
     }
 }
 
+/// The names of containers that have not ended.
+fn running<'a>(statuses: Node<'a>) -> HashSet<&'a str> {
+    let running = statuses.items().filter(|s| !s.get("state").get("terminated").is_set());
+    running.map(|s| s.get("name").str()).collect()
+}
+
 fn never_again(statuses: Node<'_>, was: Node<'_>) {
+    let running = running(statuses);
     for (i, status) in was.array().iter().enumerate() {
         let ended = status.pointer("/state/terminated").is_some_and(|v| !v.is_null());
         let name = status.get("name").and_then(Value::as_str).unwrap_or("");
-        let runs = |s: Node<'_>| s.get("name").str() == name && !s.get("state").get("terminated").is_set();
-        if ended && statuses.items().any(runs) {
+        if ended && running.contains(name) {
             statuses.index(i).get("state").forbidden("may not be transitioned to non-terminated state");
         }
     }
 }
 
 fn claims(statuses: Node<'_>, claims: Node<'_>) {
+    let known: HashSet<&str> = claims.items().map(|claim| claim.get("name").str()).collect();
     let mut seen = HashSet::new();
     for status in statuses.items() {
         let (name, claim) = (status.get("name"), status.get("resourceClaimName"));
-        if !claims.items().any(|claim| claim.get("name").str() == name.str()) {
+        if !known.contains(name.str()) {
             name.invalid_str("must match the name of an entry in `spec.resourceClaims`");
         }
         if !seen.insert(name.str()) {
@@ -129,10 +140,10 @@ fn claims(statuses: Node<'_>, claims: Node<'_>) {
 
 /// At most one of each family. One that was there before may stay however it is written.
 fn addresses(list: Node<'_>, was: Node<'_>, ty: &str) {
+    let had: HashSet<&str> = was.array().iter().filter_map(|w| w.get("ip").and_then(Value::as_str)).collect();
     for at in list.items() {
         let address = at.get("ip");
-        let kept = was.array().iter().any(|w| w.get("ip").and_then(Value::as_str) == Some(address.str()));
-        if !kept {
+        if !had.contains(address.str()) {
             names::ip(address.str()).iter().for_each(|complaint| at.invalid_text(address.str(), complaint));
         }
     }

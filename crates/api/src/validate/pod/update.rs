@@ -1,5 +1,7 @@
 //! What may still change in a pod.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::{MIRROR, pod_spec_and_annotations, scheduling};
@@ -109,23 +111,22 @@ fn deadline(new: Node<'_>, old: Node<'_>) -> bool {
 }
 
 fn tolerations(new: Node<'_>, old: Node<'_>) {
-    let kept = |was: &Value| {
-        new.array().iter().any(|now| {
-            ["key", "operator", "value", "effect"]
-                .iter()
-                .all(|f| same(now.get(f).unwrap_or(&Value::Null), was.get(f).unwrap_or(&Value::Null)))
-        })
-    };
-    if !old.array().iter().all(kept) {
+    // Absent and empty are the same.
+    fn told(toleration: &Value) -> [&str; 4] {
+        ["key", "operator", "value", "effect"].map(|f| toleration.get(f).and_then(Value::as_str).unwrap_or_default())
+    }
+    let kept: HashSet<[&str; 4]> = new.array().iter().map(told).collect();
+    if !old.array().iter().all(|was| kept.contains(&told(was))) {
         return new.forbidden("existing toleration can not be modified except its tolerationSeconds");
     }
     scheduling::tolerations(new);
 }
 
 fn gates(new: Node<'_>, old: Node<'_>) {
+    let had: HashSet<&str> = old.array().iter().filter_map(|g| g.get("name").and_then(Value::as_str)).collect();
     for gate in new.items() {
         let name = gate.get("name");
-        if !old.array().iter().any(|g| g.get("name").and_then(Value::as_str) == Some(name.str())) {
+        if !had.contains(name.str()) {
             name.forbidden(&format!("only deletion is allowed, but found new scheduling gate '{}'", name.str()));
         }
     }

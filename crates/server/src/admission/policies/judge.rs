@@ -11,7 +11,7 @@ use super::{
     params,
 };
 use crate::admission::{forbid, question::Question};
-use crate::kinds::Kind;
+use crate::{kinds::Kind, turns::Turns};
 
 const AUDIT_KEY: &str = "validation.policy.admission.k8s.io/validation_failure";
 
@@ -25,7 +25,9 @@ pub async fn judge(policies: &Policies, question: &Question<'_>) -> Result<()> {
         return Ok(());
     }
     let mut found = Findings::default();
+    let mut turns = Turns::default();
     for policy in policies.policies.values() {
+        turns.pass().await;
         policy_on(policies, policy, question, &mut found).await?;
     }
     found.publish(question);

@@ -16,7 +16,11 @@ use crate::admission::{
     expressions::{Scope, explain},
     question::Question,
 };
-use crate::{kinds::Kind, types};
+use crate::{
+    kinds::{Kind, SchemaOf},
+    turns::Turns,
+    types,
+};
 
 /// Brings a changed object back to order: typed and with defaults.
 type Settle<'a> = &'a (dyn Fn(&mut Value) -> Result<()> + Send + Sync);
@@ -28,7 +32,9 @@ pub async fn mutate(policies: &Policies, question: &mut Question<'_>, again: boo
         return Ok(false);
     }
     let mut changed = false;
+    let mut turns = Turns::default();
     for policy in policies.policies.values().filter(|policy| policy.again || !again) {
+        turns.pass().await;
         for binding in policies.bindings_of(policy) {
             match bound(policy, binding, question, settle).await {
                 Ok(did) => changed |= did,
@@ -130,7 +136,8 @@ fn overlaid(question: &Question<'_>, kind: &Kind, object: &Value, mut config: Va
         false => {
             let of = question.kind_of(kind);
             let text = |field: &str| of[field].as_str().unwrap_or_default();
-            types::find(text("group"), text("version"), text("kind")).map(|ty| (api::schema::builtin(), ty))
+            types::find(text("group"), text("version"), text("kind"))
+                .map(|ty| (SchemaOf::BuiltIn(api::schema::builtin()), ty))
         }
     };
     let Some((schema, ty)) = schema else { return Err("this kind has no schema to merge by".to_owned()) };
@@ -140,5 +147,5 @@ fn overlaid(question: &Question<'_>, kind: &Kind, object: &Value, mut config: Va
             _ => config[field] = object[field].clone(),
         }
     }
-    api::apply::overlay(schema, ty, object, &config).map_err(|why| format!("error applying patch: {why}"))
+    api::apply::overlay(&schema, ty, object, &config).map_err(|why| format!("error applying patch: {why}"))
 }

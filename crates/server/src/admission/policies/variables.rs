@@ -55,7 +55,10 @@ impl Host for Seen<'_> {
             Failure::Cost => Failure::Cost,
             Failure::Error(why) => Failure::Error(format!("composited variable {name:?} fails to evaluate: {why}")),
         });
-        known.borrow_mut().insert(name, result.clone());
+        // What was stopped may be tried once more with a larger budget.
+        if !matches!(result, Err(Failure::Cost)) {
+            known.borrow_mut().insert(name, result.clone());
+        }
         Some(result)
     }
 
