@@ -81,9 +81,9 @@ impl Idle {
     }
 
     /// Whether there are more than enough that have kept the server waiting.
-    fn is_full(&self, now: Instant) -> bool {
+    fn is_full(&self, most: usize, now: Instant) -> bool {
         let full = |set: &BTreeSet<(Instant, u64)>| {
-            let last = set.iter().nth(PER_ADDRESS - 1);
+            let last = if set.len() < most { None } else { set.iter().nth(most - 1) };
             last.is_some_and(|(since, _)| now.saturating_duration_since(*since) > GRACE)
         };
         full(&self.silent) || full(&self.served)
@@ -93,7 +93,8 @@ impl Idle {
 impl Table {
     /// A place for a new connection, and the stranger that gives way for it. Nothing if there is no place.
     fn enter(&mut self, address: IpAddr, now: Instant) -> (Option<u64>, Option<u64>) {
-        let mut gives_way = self.idle.get(&address).filter(|idle| idle.is_full(now)).and_then(Idle::oldest);
+        let mut gives_way =
+            self.idle.get(&address).filter(|idle| idle.is_full(self.per_address(), now)).and_then(Idle::oldest);
         if gives_way.is_none() && self.taken >= self.most {
             let crowd = self.idle.values().max_by_key(|idle| idle.len());
             gives_way = crowd.and_then(Idle::oldest);
@@ -109,6 +110,11 @@ impl Table {
         self.strangers.insert(id, stranger);
         self.idle.entry(address).or_default().silent.insert((now, id));
         (Some(id), gives_way)
+    }
+
+    /// So many strangers of one address may keep the server waiting: an eighth of all places, if that is more.
+    fn per_address(&self) -> usize {
+        PER_ADDRESS.max(self.most / 8)
     }
 
     /// Takes a stranger out of those that can give way.
@@ -339,7 +345,8 @@ mod tests {
 
     #[test]
     fn silent_strangers_of_one_address_give_way_to_the_next_of_it() {
-        let (mut table, start) = (table(10_000), Instant::now());
+        let (mut table, start) = (table(1000), Instant::now());
+        assert_eq!(table.per_address(), PER_ADDRESS);
         let ids: Vec<u64> = (0..PER_ADDRESS).map(|_| table.enter(address(1), start).0.unwrap()).collect();
         assert_eq!(table.enter(address(1), start).1, None, "they may just be connecting");
         let later = start + GRACE * 2;
