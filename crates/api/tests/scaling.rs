@@ -53,18 +53,17 @@ fn cost(work: &dyn Fn(usize), n: usize) -> f64 {
 
 /// Notes it unless the work for many is about that many times the work for few.
 fn linear(name: &str, work: &dyn Fn(usize), slow: &mut Vec<String>) {
-    let mut many = cost(work, FEW * TIMES);
-    if many < SHORT {
-        return;
-    }
     // Whatever disturbs a measurement makes it longer, so the shortest counts.
-    let mut few = f64::MAX;
+    let (mut many, mut few) = (f64::MAX, f64::MAX);
     for _ in 0..5 {
+        many = many.min(cost(work, FEW * TIMES));
+        if many < SHORT {
+            return;
+        }
         few = (0..3).map(|_| cost(work, FEW)).fold(few, f64::min);
         if many / few < MOST {
             return;
         }
-        many = many.min(cost(work, FEW * TIMES));
     }
     let (ratio, ms) = (many / few, many * 1e3);
     slow.push(format!("{name}: {TIMES} times the items take {ratio:.1} times as long ({ms:.0} ms)"));

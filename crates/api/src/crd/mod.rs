@@ -41,4 +41,4 @@ pub use conversion::{conversion_review, converted};
 pub use definition::{Conversion, Definition, Names, Scale, Strategy, Subresources, Version, compare_versions};
 pub use light::Light;
 pub use metadata::finalizer_warnings;
-pub use verify::{definition_warnings, validate_definition};
+pub use verify::{definition_warnings, is_about_cost, validate_definition};

@@ -151,8 +151,9 @@ mod tests {
             let shown = schema_name(name, text);
             assert_eq!(super::super::schema::resource_of(&shown).unwrap().1, group);
             let schema = schema(&shown, text).unwrap();
-            // All that is wrong with it is that it is ours.
-            let errors = super::super::schema::validate(&schema, None);
+            // All that is wrong with it is that it is ours, and that our rules may cost more by estimate than those of tenants.
+            let mut errors = super::super::schema::validate(&schema, None);
+            errors.retain(|error| !api::crd::is_about_cost(error));
             assert_eq!(errors.iter().map(|e| e.path.to_string()).collect::<Vec<_>>(), ["spec.group"], "{shown}");
             let definition = api::crd::Definition::compile(&super::super::schema::definition(&schema)).unwrap();
             assert_eq!(system::bound(group, &definition.names.plural).len(), definition.versions.len());

@@ -214,7 +214,9 @@ mod tests {
             assert_eq!(group.namespaced, namespaced, "{}", group.name);
             for mut crd in crds {
                 api::crd::prepare(&mut crd, None);
-                let errors = api::crd::validate_definition(&crd, None);
+                let mut errors = api::crd::validate_definition(&crd, None);
+                // The server's own rules may cost more by estimate than those of tenants.
+                errors.retain(|error| !api::crd::is_about_cost(error));
                 assert!(errors.is_empty(), "{}: {errors:?}", crd["metadata"]["name"]);
                 assert_eq!(crd["spec"]["group"], group.name);
                 let plural = crd["spec"]["names"]["plural"].as_str().unwrap();

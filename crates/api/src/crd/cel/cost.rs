@@ -307,7 +307,8 @@ impl<'b> Estimator<'b> {
         }
         match name {
             "self" | "oldSelf" => Part::at(1, self.itself),
-            _ => Part::new(1, Sort::Any, None),
+            // The name of a type: upstream takes it for as large as `self`.
+            _ => Part::new(1, Sort::Any, Some(Size { least: 0, most: self.itself.most })),
         }
     }
 
@@ -515,6 +516,8 @@ mod tests {
         let text = object(json!({"t": {"type": "string"}}));
         assert_eq!(cost(&text, "self.t.matches('abcd')"), 2 + 314_573);
         assert_eq!(cost(&text, "self.t in ['a', 'b']"), 2 + LIST + 2);
+        let either = json!({"x-kubernetes-int-or-string": true});
+        assert_eq!(cost(&either, "type(self) == string ? self.matches('abcd') : self > 0"), 3 + 314_573 + 1 + 314_573);
         let word = object(json!({"t": {"type": "string", "enum": ["one", "three"]}}));
         assert_eq!(cost(&word, "self.t.startsWith(self.t)"), 4 + 1);
     }

@@ -20,6 +20,8 @@ use serde_json::{Map, Value, json};
 use crate::field::{FieldError, FieldErrors};
 use crate::names;
 
+pub use rules::is_about_cost;
+
 use super::node::{strings, text};
 use internal::Spec;
 

@@ -109,7 +109,7 @@ fn exceeded(what: &str, cost: u64, most: u64) -> String {
 }
 
 /// Whether an error is about what rules may cost.
-pub(super) fn is_about_cost(error: &FieldError) -> bool {
+pub fn is_about_cost(error: &FieldError) -> bool {
     error.message.contains(" exceeds budget by factor of ")
         || error.message.contains(" cost total exceeding cost limit ")
 }
