@@ -43,6 +43,8 @@ pub struct Call {
     pub view: Option<View>,
     /// Committed with the write, whatever that is.
     pub also: Vec<Op>,
+    /// The status is another machine's word. It has to be valid, but need not be one that may follow the status before.
+    pub relays_status: bool,
 }
 
 impl Call {

@@ -440,6 +440,7 @@ impl Asked {
             view,
             verb: Some(verb),
             also: Default::default(),
+            relays_status: false,
         }
     }
 }

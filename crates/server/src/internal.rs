@@ -42,11 +42,17 @@ pub struct Internal {
     cluster: String,
     /// Named in managedFields.
     manager: &'static str,
+    relays_status: bool,
 }
 
 impl Internal {
     pub fn new(server: &Arc<Server>, cluster: &str, manager: &'static str) -> Self {
-        Self { server: server.clone(), cluster: cluster.to_owned(), manager }
+        Self { server: server.clone(), cluster: cluster.to_owned(), manager, relays_status: false }
+    }
+
+    /// For writing a status that another machine reported: see [`Call::relays_status`].
+    pub fn relaying_status(self) -> Self {
+        Self { relays_status: true, ..self }
     }
 
     pub fn server(&self) -> &Arc<Server> {
@@ -83,6 +89,7 @@ impl Internal {
             notes: Default::default(),
             verb: None,
             also: Vec::new(),
+            relays_status: self.relays_status,
         }
     }
 

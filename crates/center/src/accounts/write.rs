@@ -152,7 +152,7 @@ impl Keeper {
         if only.is_none() && !is_ours(&value) {
             return Ok(());
         }
-        let hand = Internal::new(&self.server, &source.0, SINGLETON);
+        let hand = Internal::new(&self.server, &source.0, SINGLETON).relaying_status();
         let Ok(kind) = hand.kind(place.group, place.version, place.resource) else { return Ok(()) };
         let has_status = match &kind.custom {
             Some(custom) => custom.version().is_some_and(|version| version.subresources.status),

@@ -94,5 +94,6 @@ pub fn on_pod(call: &Call, pod: &str, subresource: &str) -> Result<Call> {
         notes: Notes::exempt(),
         verb: call.verb,
         also: call.also.clone(),
+        relays_status: false,
     })
 }
