@@ -65,7 +65,7 @@ pub fn qualified(group: &str, name: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }
 
-/// So many wrong fields are told of in one answer.
+/// At most this many wrong fields are told of in one answer.
 const MAX_ERRORS: usize = 1_000;
 
 impl Status {

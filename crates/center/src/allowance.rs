@@ -8,7 +8,7 @@ use types::upsync::{LARGEST, MOST};
 
 /// All that one edge reports has so many bytes at most.
 pub const LARGEST_SUM: u64 = 64 << 20;
-/// So many reports of objects that the edge shall not hold any more are kept until it withdraws them.
+/// At most this many reports of objects that the edge shall not hold any more are kept until it withdraws them.
 const LEFT_OVER: usize = MOST;
 /// What an object is told whole begins with this.
 const WHOLE: &[u8] = b"{\"object\":";

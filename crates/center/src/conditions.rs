@@ -5,7 +5,7 @@ use types::{EdgeId, forward::Standing, names};
 
 use crate::{edges::Facts, target::Allowed};
 
-/// So many refused objects are named, each in so many characters.
+/// At most this many refused objects are named, each in so many characters.
 const NAMED: usize = 5;
 const LONG: usize = 240;
 

@@ -14,13 +14,13 @@ use types::{EdgeId, forward::Standing};
 
 use crate::{bodies::Bodies, intake::Books, target::Target};
 
-/// So many writes that an edge forwards are worked on at a time, and so many wait.
+/// At most this many writes that an edge forwards are worked on at a time, and so many wait.
 const FORWARDS: usize = 4;
 const MAY_WAIT: usize = 256;
-/// So many refused objects are remembered of one edge; the others are only counted.
+/// At most this many refused objects are remembered of one edge; the others are only counted.
 const REFUSED: usize = 64;
 const LONGEST_REASON: usize = 1024;
-/// So many reports that were not kept are named.
+/// At most this many reports that were not kept are named.
 const UNKEPT: usize = 5;
 
 #[derive(Default)]

@@ -51,7 +51,7 @@ const PER_SECOND: u32 = 400;
 const BURST: u32 = 400;
 /// An edge that was connected when this center last ran has this long to come back before it is said to be offline.
 const RETURN: Duration = Duration::from_secs(60);
-/// So many bodies are worked on at a time, and so many requests wait for that.
+/// At most this many bodies are worked on at a time, and so many requests wait for that.
 const BODIES: usize = 32;
 const MAY_WAIT: usize = 2048;
 

@@ -27,7 +27,7 @@ use crate::{
     set::Set,
 };
 
-/// So many objects are remembered that the edge was told to hold no more.
+/// At most this many objects are remembered that the edge was told to hold no more.
 const LEFT: usize = 4096;
 /// No object has a longer key.
 const LONGEST_KEY: usize = 1024;
@@ -39,7 +39,7 @@ const AGAIN: Duration = Duration::from_secs(60);
 pub struct Books {
     /// Nothing if somebody else may have written since.
     pub ledger: Option<Ledger>,
-    /// So many bytes are counted for the workspace of the SyncTarget.
+    /// At most this many bytes are counted for the workspace of the SyncTarget.
     counted: i64,
     pruned: Option<Instant>,
 }

@@ -37,12 +37,12 @@ use crate::{
 
 const WORKSPACES: &str = "tenancy.kcp.io/workspaces";
 const NAMESPACES: &str = "core/namespaces";
-/// So many changes are taken up before what they come to is passed on.
+/// At most this many changes are taken up before what they come to is passed on.
 const AT_ONCE: usize = 1000;
 /// A set that nobody has had a use for is let go of after this time.
 const IDLE: Duration = Duration::from_secs(600);
 const SWEEP: Duration = Duration::from_secs(60);
-/// So many tellings wait for a listener that is slow. One that misses some looks at everything again.
+/// At most this many tellings wait for a listener that is slow. One that misses some looks at everything again.
 const WAITING: usize = 1024;
 
 pub struct Placing {

@@ -21,11 +21,11 @@ const KEPT: usize = 1000;
 /// An Event has about so many bytes besides its message.
 pub const EVENT: usize = 1000;
 
-/// So many Events come of one edge at once, and then one in so long.
+/// At most this many Events come of one edge at once, and then one in so long.
 const OF_EDGE: Rate = Rate { burst: 100, every: Duration::from_secs(6) };
 /// The same of one edge about one object.
 const OF_OBJECT: Rate = Rate { burst: 10, every: Duration::from_secs(60) };
-/// So many edges and objects are remembered for that.
+/// At most this many edges and objects are remembered for that.
 const PACED: usize = 10_000;
 
 #[derive(Default)]

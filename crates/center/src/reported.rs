@@ -12,7 +12,7 @@ use types::EdgeId;
 
 use crate::Fleet;
 
-/// So many at a time, unless fewer are asked for.
+/// At most this many at a time, unless fewer are asked for.
 const MOST: usize = 1000;
 
 pub struct Reported(pub Arc<Fleet>);

@@ -16,11 +16,11 @@ const FLOORS: &str = "~floors/";
 /// etcd takes at most 128 operations and as many compares in one commit.
 const AT_ONCE: usize = 100;
 const TRIES: usize = 10;
-/// So many reports of one message are looked at.
+/// At most this many reports of one message are looked at.
 const MOST_AT_ONCE: usize = 2000;
 const PAGE: usize = 500;
 
-/// Who reports, and what it may report.
+/// An edge, and what it may report.
 pub struct Source<'a> {
     /// Of the SyncTarget.
     pub uid: &'a str,

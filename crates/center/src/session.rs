@@ -31,7 +31,7 @@ use crate::{
     target::Target,
 };
 
-/// So many messages wait for a connection that takes no more; then nothing is read from it either.
+/// At most this many messages wait for a connection that takes no more; then nothing is read from it either.
 const WAITING: usize = 64;
 /// A desired set that is being put together is waited for this long.
 const PATIENCE: Duration = Duration::from_secs(20);

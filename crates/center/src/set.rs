@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::history::History;
 
-/// So many changes are remembered. A session that missed more compares again.
+/// At most this many changes are remembered. A session that missed more compares again.
 const LOG: usize = 4096;
 
 #[derive(Default)]

@@ -20,7 +20,7 @@ use types::{
 
 use crate::held::Held;
 
-/// So many of those that are left out are remembered.
+/// At most this many of those that are left out are remembered.
 const LEFT_OUT: usize = 32;
 
 /// The edge's objects are in this workspace of its own.

@@ -99,7 +99,7 @@ pub struct EdgeSettings {
     /// Which workload controllers run, as in *,-scheduler: all but the scheduler. Nothing runs with --runtime cluster.
     #[arg(long, env = "SELVEDGE_CONTROLLERS", value_delimiter = ',', allow_hyphen_values = true, value_name = "NAME")]
     controllers: Option<Vec<String>>,
-    /// So many Pods that have ended are kept before the oldest are deleted; 0 keeps all. 500 unless said otherwise.
+    /// At most this many Pods that have ended are kept before the oldest are deleted; 0 keeps all. 500 unless said otherwise.
     #[arg(long, env = "SELVEDGE_TERMINATED_POD_GC_THRESHOLD", value_name = "COUNT")]
     terminated_pod_gc_threshold: Option<usize>,
     /// With --runtime process: what is run for an image, as in --image nginx='/usr/sbin/nginx -g "daemon off;"'. Can be given several times.

@@ -49,7 +49,7 @@ const LONG: Duration = Duration::from_millis(20);
 const SHORT: Duration = Duration::from_millis(4);
 /// How long it is remembered that a kind of request takes long.
 const REMEMBERED: Duration = Duration::from_secs(30);
-/// So many kinds of requests are remembered.
+/// At most this many kinds of requests are remembered.
 const MOST: usize = 1_000;
 
 /// Kinds of requests that took long lately, whatever the reason.

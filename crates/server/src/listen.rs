@@ -56,7 +56,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The group of edges: each may have a few connections only.
 const EDGES: &str = "system:edges";
-/// So many handshakes are worked on at one time, so that those who are connected already are heard between them however many
+/// At most this many handshakes are worked on at one time, so that those who are connected already are heard between them however many
 /// come at once. One that waits for a slow client gives its turn to the next after a while.
 const HANDSHAKES: usize = 16;
 const TURN: Duration = Duration::from_millis(50);
@@ -228,7 +228,7 @@ async fn accept(server: Arc<Server>, listener: TcpListener, tls: TlsAcceptor) {
     .unwrap_or_else(|_| tracing::warn!("some requests did not finish in time"));
 }
 
-/// So many connections there can be: fewer than asked for where the system allows fewer open files.
+/// At most this many connections there can be: fewer than asked for where the system allows fewer open files.
 pub(crate) fn room(wanted: usize) -> usize {
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let files = files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));

@@ -18,12 +18,12 @@ use std::{
 
 use tokio::task::AbortHandle;
 
-/// So many strangers of one address may keep the server waiting for longer than [`GRACE`].
+/// At most this many strangers of one address may keep the server waiting for longer than [`GRACE`].
 pub const PER_ADDRESS: usize = 256;
 /// A stranger that has kept the server waiting for less than this is probably just connecting: it does not count
 /// against its address.
 pub const GRACE: Duration = Duration::from_secs(1);
-/// So many connections may one edge have at a time. It needs three, and some may be left over from a line that broke.
+/// At most this many connections may one edge have at a time. It needs three, and some may be left over from a line that broke.
 pub const PER_EDGE: usize = 24;
 
 /// All connections of a server.
@@ -112,7 +112,7 @@ impl Table {
         (Some(id), gives_way)
     }
 
-    /// So many strangers of one address may keep the server waiting: an eighth of all places, if that is more.
+    /// At most this many strangers of one address may keep the server waiting: an eighth of all places, if that is more.
     fn per_address(&self) -> usize {
         PER_ADDRESS.max(self.most / 8)
     }

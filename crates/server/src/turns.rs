@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// How long a task may go on at once.
 const SLICE: Duration = Duration::from_millis(1);
-/// So many steps are made between two looks at the clock.
+/// At most this many steps are made between two looks at the clock.
 const STEPS: u32 = 2;
 
 /// The time since others had their turn.

@@ -14,7 +14,7 @@ const DEFINITIONS: &str = "apiextensions.k8s.io/customresourcedefinitions";
 /// What controllers here make of placed objects.
 pub const ASSOCIATED: [&str; 3] = ["apps/replicasets", "core/pods", "batch/jobs"];
 
-/// So many objects an edge reports whole, and no report is larger than this. Edges keep to it, and centers see to it.
+/// At most this many objects an edge reports whole, and no report is larger than this. Edges keep to it, and centers see to it.
 pub const MOST: usize = 1000;
 pub const LARGEST: usize = 256 << 10;
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use regex::Regex;
 use serde_json::{Map, Value};
 
-/// So many values of an enumeration are looked through one by one.
+/// At most this many values of an enumeration are looked through one by one.
 const FEW: usize = 16;
 
 /// Deeper schemas than this are cut: JSON of a request cannot nest far enough to get here.

@@ -13,9 +13,9 @@ use super::formats;
 use super::go;
 use super::node::{Additional, Checks, Node};
 
-/// So many values of an enumeration are told of.
+/// At most this many values of an enumeration are told of.
 const MAX_SHOWN: usize = 100;
-/// So many errors are told of one object.
+/// At most this many errors are told of one object.
 const MAX_ERRORS: usize = 1_000;
 
 /// Everything wrong with the values below `base`. Where `pair` has an old value, what did not change is let pass.

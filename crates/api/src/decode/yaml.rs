@@ -14,7 +14,7 @@ const MAX_BRACKETS: usize = 5_000;
 /// What may begin or end a node: lines, commas, colons, dashes, brackets, anchors and aliases. A node takes hundreds of
 /// bytes while it is read, and text with as many of these marks is far beyond what an object may hold.
 const MAX_MARKS: usize = 400_000;
-/// So many bytes before a word a tag is looked for: aliases may repeat the word, and each time it is looked at again.
+/// At most this many bytes before a word a tag is looked for: aliases may repeat the word, and each time it is looked at again.
 const NEAR: usize = 256;
 /// How many repeated keys are told; each costs one more pass.
 const MAX_DUPLICATES: usize = 10;
@@ -121,7 +121,7 @@ struct Pass<'t> {
     /// Lists and objects that are not empty.
     containers: Cell<usize>,
     bytes: Cell<usize>,
-    /// So many repeated keys are passed over before one stops the pass.
+    /// At most this many repeated keys are passed over before one stops the pass.
     skip: Cell<usize>,
     duplicate: RefCell<Option<String>>,
 }

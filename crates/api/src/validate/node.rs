@@ -22,7 +22,7 @@ pub(crate) struct Ctx {
     told: Cell<usize>,
 }
 
-/// So many errors are collected, and so many bytes of them. A rule that shows a whole list for each of its items would
+/// At most this many errors are collected, and so many bytes of them. A rule that shows a whole list for each of its items would
 /// otherwise make gigabytes of a body of megabytes.
 const MAX_ERRORS: usize = 2_000;
 const MAX_TOLD: usize = 1 << 20;

@@ -36,9 +36,9 @@ const BEGINNING: Duration = Duration::from_secs(30);
 const RETURN: Duration = Duration::from_secs(5);
 /// Rows of a new question come in one after the other. This long nothing is said before all are there.
 const GATHERING: Duration = Duration::from_secs(10);
-/// So many Locations are looked at for what holds objects back.
+/// At most this many Locations are looked at for what holds objects back.
 const FAULTS: usize = 50;
-/// So many edges are looked at before others have a turn.
+/// At most this many edges are looked at before others have a turn.
 const AT_ONCE: usize = 64;
 
 /// What is to be done at a pace.

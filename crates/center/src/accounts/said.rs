@@ -6,7 +6,7 @@ use placement::{Id, Key, account::Standing, engine::Conflict, tenure::space_of};
 use serde_json::{Value, json};
 use types::ObjectKey;
 
-/// So many are named in a sentence, each in so many characters.
+/// At most this many are named in a sentence, each in so many characters.
 const NAMED: usize = 3;
 const LONG: usize = 240;
 

@@ -40,7 +40,7 @@ use crate::{Fleet, bodies::Bounds, bound, edges::Edge, refused::EVENT};
 pub const REPLAYED: &str = "edge.selvedge.dev/_replayed";
 /// An edge has so long to say what it wants.
 const ARRIVAL: Duration = Duration::from_secs(30);
-/// So many objects with writes that were not taken are remembered of an edge, by so much of their names.
+/// At most this many objects with writes that were not taken are remembered of an edge, by so much of their names.
 const NAMED: usize = 16;
 const LONGEST_NAME: usize = 512;
 const BOUNDS: Bounds = Bounds { bytes: MOST, time: ARRIVAL };

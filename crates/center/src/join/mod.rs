@@ -32,7 +32,7 @@ pub use token::{New, is_forgotten, secret, shown};
 
 /// What somebody may send who has no credentials yet.
 const BOUNDS: Bounds = Bounds { bytes: 64 << 10, time: Duration::from_secs(10) };
-/// So many requests to join are read at a time, and so many wait.
+/// At most this many requests to join are read at a time, and so many wait.
 const AT_ONCE: usize = 16;
 const MAY_WAIT: usize = 256;
 /// As often is a use of a token taken again because somebody else took one in between. Each time somebody got through.

@@ -8,7 +8,7 @@ use std::{
 use super::{Known, Source, numbers::Numbers};
 use crate::{Fault, Id};
 
-/// So many broken objects are named.
+/// At most this many broken objects are named.
 const NAMED: usize = 20;
 
 /// How it stands between a placement and an edge: the first of these that is so.

@@ -14,7 +14,7 @@ use crate::{
     workspace::{Item, NAMESPACES, Take},
 };
 
-/// So many edges of a placement are asked for what is wrong there.
+/// At most this many edges of a placement are asked for what is wrong there.
 pub(super) const LOOKED_AT: usize = 10_000;
 
 impl Engine {
@@ -25,7 +25,7 @@ impl Engine {
         let mut members: Vec<Member> =
             reaching.map(|(placement, location)| self.member(placement, location, &instance.uid)).collect();
         if let Some(workspace) = &instance.workspace {
-            // Whoever may write the SyncTarget said so: it is the owner's own wish.
+            // The SyncTarget's owner asked for it.
             let (parameters, placement) = (Parameters::default(), plain(workspace));
             members.push(Member { placement, revision: 0, parameters, trusted: true, fresh: false });
         }
@@ -186,7 +186,7 @@ impl Engine {
         let held = |why: Fault| Content::Held(Fault { object: key.to_owned(), ..why });
         let unwritten = || held(Fault::new("", "it cannot be written as JSON"));
         let source = &member.placement.workspace;
-        // Who may not place what concerns the whole edge may not take over a namespace of the edge's own either.
+        // A workspace that is not trusted takes over no namespace of the edge's own either.
         let exclusive = !member.trusted && key.starts_with(NAMESPACES);
         if item.bare {
             let name = ObjectKey::parse(key).map_or("", |key| key.name);

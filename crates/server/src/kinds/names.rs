@@ -19,7 +19,7 @@ pub struct Names {
     groups: RwLock<HashMap<Place, Group>>,
 }
 
-/// Who has each name of a group. A definition stands twice with a name that it has as plural and as singular.
+/// The owners of each name of a group. A definition stands twice with a name that it has as plural and as singular.
 #[derive(Default)]
 struct Group {
     resources: HashMap<Box<str>, Vec<Box<str>>>,

@@ -487,7 +487,7 @@ pub fn warn_about(call: &Call, new: &Value, old: Option<&Value>) {
     }
 }
 
-/// So many owners that are named twice are told of.
+/// At most this many owners that are named twice are told of.
 const MAX_TOLD: usize = 100;
 
 /// An owner that is named twice counts once. `when` is what upstream says of when it looked.

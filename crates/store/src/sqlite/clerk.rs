@@ -82,7 +82,7 @@ pub(super) fn start(
     let thread = std::thread::Builder::new()
         .name("store-writer".into())
         .spawn(move || {
-            // Who looks at the store through a panic sees that it is closed.
+            // A thread that looks at the store through a panic sees that it is closed.
             let run = std::panic::catch_unwind(AssertUnwindSafe(|| clerk.run()));
             if !matches!(run, Ok(Ended::InOrder)) {
                 shared.die();

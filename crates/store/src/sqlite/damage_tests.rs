@@ -128,7 +128,7 @@ async fn lost_writes_can_be_accepted_and_no_revision_is_used_twice() {
     assert_eq!(keys(&store).await.len(), 21, "what is whole is there");
     let begins = store.revision().await.unwrap();
     assert!(begins > newest + 1000, "{begins}");
-    // Who has seen the lost ones is told to begin anew.
+    // A client that has seen the lost ones is told to begin anew.
     assert!(matches!(store.watch(Range::all(), newest + 1).await, Err(Error::Compacted { .. })));
     let mut watch = store.watch(Range::all(), begins).await.unwrap();
     assert_eq!(put(&store, "next", 1).await.unwrap(), begins + 1);

@@ -18,7 +18,7 @@ const REASONS: &[&str] = &["FieldValueDuplicate", "FieldValueForbidden", "FieldV
 /// What one expression may cost by estimate, and all of one version.
 const MOST_OF_ONE: u64 = 10_000_000;
 const MOST_OF_ALL: u64 = 100_000_000;
-/// So many of the most expensive rules are named, each of at least a hundredth of what is allowed.
+/// At most this many of the most expensive rules are named, each of at least a hundredth of what is allowed.
 const NAMED: usize = 4;
 
 /// A place of the schema where rules can be.

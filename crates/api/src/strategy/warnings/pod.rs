@@ -9,7 +9,7 @@ use super::volumes::claim_spec;
 use crate::defaults::fields::{at, list, text, unset};
 use crate::strategy::limits::is_fractional;
 
-/// So many overlapping paths are told of: there can be as many as pairs of paths.
+/// At most this many overlapping paths are told of: there can be as many as pairs of paths.
 const MOST_OVERLAPS: usize = 100;
 
 const NODE_LABELS: &[(&str, &str)] = &[

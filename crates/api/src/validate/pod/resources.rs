@@ -168,7 +168,7 @@ fn requirements(at: Node<'_>, limits: Node<'_>, check: CheckName, claims: &BTree
     claim_names(at.get("claims"), claims);
 }
 
-/// So many names are shown of those that a claim could have.
+/// At most this many names are shown of those that a claim could have.
 const MAX_SHOWN: usize = 100;
 
 fn claim_names(list: Node<'_>, claims: &BTreeSet<&str>) {
