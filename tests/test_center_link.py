@@ -98,7 +98,8 @@ def test_most_of_an_edge_goes_only_when_somebody_says_so(shop):
     center.api("DELETE", f"{CONFIG}?labelSelector=")
     wait_for("DeletionHeld", lambda: says(florin, "DeletionHeld")[0] == "True")
     kept = names(florin, LOCAL)
-    assert len(kept) >= 10, kept
+    # Half of all that the edge holds may go, and that is up to four objects more than these twenty.
+    assert len(kept) >= 8, kept
     # The message ends with what to do; it is done as it is written.
     tools = Tools(center, center.data_dir.with_name("home"))
 
