@@ -30,11 +30,11 @@ impl Documents {
     pub fn v2(&self, server: &Server, here: Here<'_>, headers: &HeaderMap) -> Response<Body> {
         let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
         if accept.split(',').next().is_some_and(|clause| clause.contains("proto-openapi.spec.v2")) {
-            let body = self.document(server, here, "v2.pb", |kinds| v2_document(kinds, api::openapi::v2_protobuf));
+            let body = self.document(server, here, "v2.pb", |kinds| v2_document(kinds, true));
             let content_type = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
             return with_etag(respond::build(200, content_type, body.clone().into()), &body);
         }
-        let body = self.document(server, here, "v2", |kinds| v2_document(kinds, json_bytes));
+        let body = self.document(server, here, "v2", |kinds| v2_document(kinds, false));
         with_etag(respond::build(200, "application/json", body.clone().into()), &body)
     }
 
@@ -105,7 +105,7 @@ pub fn of_kinds(kinds: &[Arc<Kind>], path: &str) -> Response<Body> {
         with_etag(respond::build(200, "application/json", body.clone().into()), &body)
     };
     match path {
-        "v2" => made(v2_document(kinds, json_bytes)),
+        "v2" => made(v2_document(kinds, false)),
         "v3" => v3_index_of(kinds, kinds.len() as u64),
         _ => match path.strip_prefix("v3/").map(|path| group_version(kinds, path)) {
             Some(Ok((group, version))) => made(v3_document(kinds, &group, &version)),
@@ -134,17 +134,14 @@ fn v3_document(kinds: &[Arc<Kind>], group: &str, version: &str) -> Vec<u8> {
     let mut room = MOST_PUBLISHED;
     let schemas: Vec<_> = mine.iter().map(|k| custom_schema(k, &mut room)).collect();
     let described = described(mine.into_iter().zip(&schemas));
-    json_bytes(&api::openapi::v3(api::schema::builtin(), (group, version), described))
+    api::openapi::v3(api::schema::builtin(), (group, version), described)
 }
 
-fn json_bytes(document: &Value) -> Vec<u8> {
-    serde_json::to_vec(document).unwrap_or_default()
-}
-
-fn v2_document(kinds: &[Arc<Kind>], encode: impl Fn(&Value) -> Vec<u8>) -> Vec<u8> {
+fn v2_document(kinds: &[Arc<Kind>], in_protobuf: bool) -> Vec<u8> {
     let mut room = MOST_PUBLISHED;
     let schemas: Vec<_> = kinds.iter().map(|k| custom_schema(k, &mut room)).collect();
-    encode(&api::openapi::v2(api::schema::builtin(), described(kinds.iter().zip(&schemas))))
+    let (schema, described) = (api::schema::builtin(), described(kinds.iter().zip(&schemas)));
+    if in_protobuf { api::openapi::v2_protobuf(schema, described) } else { api::openapi::v2(schema, described) }
 }
 
 /// The schema of a custom kind as it is published. Once there is no more room, kinds are published without their

@@ -2,6 +2,8 @@
 //!
 //! Definitions are whole; of paths there is what clients look for: operations, their names and their `x-` marks.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
 /// Field numbers of the published message types.
@@ -15,27 +17,33 @@ mod number {
     pub(super) const SCHEMA_MARKS: u32 = 31;
 }
 
-pub fn v2_protobuf(document: &Value) -> Vec<u8> {
+/// A whole document; `paths` are made by [`path_item`].
+pub(super) fn document(
+    swagger: &str,
+    about: &Value,
+    paths: &BTreeMap<String, Vec<u8>>,
+    definitions: &Map<String, Value>,
+) -> Vec<u8> {
     let mut out = Vec::new();
-    text(&mut out, number::SWAGGER, &document["swagger"]);
+    bytes(&mut out, number::SWAGGER, swagger.as_bytes());
     let mut info = Vec::new();
-    text(&mut info, 1, &document["info"]["title"]);
-    text(&mut info, 2, &document["info"]["version"]);
+    text(&mut info, 1, &about["title"]);
+    text(&mut info, 2, &about["version"]);
     bytes(&mut out, number::INFO, &info);
-    let mut paths = Vec::new();
-    for (path, item) in entries(&document["paths"]) {
-        named(&mut paths, 2, path, &path_item(item));
+    let mut all = Vec::new();
+    for (path, item) in paths {
+        named(&mut all, 2, path, item);
     }
-    bytes(&mut out, number::PATHS, &paths);
-    let mut definitions = Vec::new();
-    for (name, definition) in entries(&document["definitions"]) {
-        named(&mut definitions, 1, name, &schema(definition));
+    bytes(&mut out, number::PATHS, &all);
+    let mut all = Vec::new();
+    for (name, definition) in definitions {
+        named(&mut all, 1, name, &schema(definition));
     }
-    bytes(&mut out, number::DEFINITIONS, &definitions);
+    bytes(&mut out, number::DEFINITIONS, &all);
     out
 }
 
-fn path_item(item: &Value) -> Vec<u8> {
+pub(super) fn path_item(item: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     for (field, method) in
         [(2, "get"), (3, "put"), (4, "post"), (5, "delete"), (6, "options"), (7, "head"), (8, "patch")]
@@ -141,8 +149,7 @@ mod tests {
 
     #[test]
     fn a_small_document() {
-        let document = json!({"swagger": "2.0", "info": {"title": "T", "version": "1"}, "paths": {},
-            "definitions": {"A": {"type": "object", "properties": {"b": {"$ref": "#/definitions/B"}}}}});
+        let definitions = json!({"A": {"type": "object", "properties": {"b": {"$ref": "#/definitions/B"}}}});
         let reference = [&[0x0a, 15][..], b"#/definitions/B"].concat();
         let property = [&[0x0a, 1, b'b', 0x12, 17][..], &reference].concat();
         let properties = [&[0x0a, 22][..], &property].concat();
@@ -150,6 +157,7 @@ mod tests {
         let definition = [&[0x0a, 1, b'A', 0x12, 38][..], &schema].concat();
         let info = b"\x0a\x01T\x12\x011";
         let want = [&b"\x0a\x032.0\x12\x06"[..], info, b"\x42\x00\x4a\x2d\x0a\x2b", &definition].concat();
-        assert_eq!(v2_protobuf(&document), want);
+        let about = json!({"title": "T", "version": "1"});
+        assert_eq!(document("2.0", &about, &BTreeMap::new(), definitions.as_object().unwrap()), want);
     }
 }

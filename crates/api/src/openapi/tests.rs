@@ -4,8 +4,12 @@ use super::*;
 use crate::catalogue;
 use crate::schema::builtin;
 
+fn read(document: &[u8]) -> Value {
+    serde_json::from_slice(document).unwrap()
+}
+
 fn document(group: &str, version: &str) -> Value {
-    v3(builtin(), (group, version), builtin_resources(group, version))
+    read(&v3(builtin(), (group, version), builtin_resources(group, version)))
 }
 
 /// Every reference of a document leads somewhere.
@@ -32,7 +36,7 @@ fn references_lead_somewhere() {
         }
     }
     let all = catalogue::groups().iter().flat_map(|g| g.versions.iter().flat_map(|v| builtin_resources(&g.name, v)));
-    let document = v2(builtin(), all);
+    let document = read(&v2(builtin(), all));
     check_references(&document, &document);
 }
 
@@ -97,7 +101,7 @@ fn custom_resources_join_in() {
         "port": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]},
         "size": {"type": "integer", "default": 1}}}}});
     let one = || std::iter::once(OpenApiResource { resource: &resource, schema: Definition::Custom(&schema) });
-    let document = v3(builtin(), ("stable.example.com", "v1"), one());
+    let document = read(&v3(builtin(), ("stable.example.com", "v1"), one()));
     check_references(&document, &document);
     let definition = &document["components"]["schemas"]["com.example.stable.v1.CronTab"];
     assert_eq!(definition["properties"]["spec"]["properties"]["size"]["default"], 1);
@@ -107,7 +111,7 @@ fn custom_resources_join_in() {
     let types = path["patch"]["requestBody"]["content"].as_object().unwrap();
     assert!(!types.contains_key("application/strategic-merge-patch+json"));
 
-    let document = v2(builtin(), one());
+    let document = read(&v2(builtin(), one()));
     check_references(&document, &document);
     let spec = &document["definitions"]["com.example.stable.v1.CronTab"]["properties"]["spec"]["properties"];
     assert_eq!(*spec, json!({"port": {"x-kubernetes-int-or-string": true}, "size": {"type": "integer"}}));
