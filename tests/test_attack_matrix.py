@@ -4,6 +4,7 @@ import collections
 import itertools
 import json
 import random
+import socket
 import ssl
 import subprocess
 from dataclasses import replace
@@ -369,3 +370,22 @@ def test_the_audit_log_says_who_and_why(world):
         if problems:
             wrong.append(f"{case}: {', '.join(problems)}")
     assert not wrong, f"{len(wrong)} of {len(todo)}:\n" + "\n".join(wrong[:20])
+
+
+def test_only_welcome_edges_have_sessions_of_the_link(world):
+    """The link's own protocol, by the name that TLS agrees on: strangers are refused with a code, an edge gets the first message of a session."""
+    center, _, _, _, _, _, _ = world
+    base = center.data_dir.parent
+    of_edge = lambda name: (base / f"{name}.certificate", base / f"{name}.key")  # noqa: E731
+    for label, certificate, welcome in (("anonymous", None, False), ("administrator", (center.cert, center.key), False),
+                                        ("revoked edge", of_edge("guilder"), False), ("edge", of_edge("florin"), True)):
+        tls = ssl.create_default_context(cafile=str(center.ca))
+        tls.set_alpn_protocols(["selvedge-link"])
+        if certificate:
+            tls.load_cert_chain(*certificate)
+        with socket.create_connection((center.host, center.port), timeout=10) as raw, tls.wrap_socket(raw, server_hostname=center.host) as line:
+            assert line.selected_alpn_protocol() == "selvedge-link", label
+            line.settimeout(5)
+            said = line.recv(4096)
+        refused = b"401" in said or b"403" in said
+        assert refused != welcome, f"{label}: {said!r}"
