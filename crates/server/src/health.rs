@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures::FutureExt;
 use http::Response;
 use store::{Error, Store};
 use tokio::sync::Mutex;
@@ -82,7 +83,15 @@ pub async fn answer(server: &Server, path: &str, query: &Query) -> Option<Respon
         // It shall answer even if nothing else does.
         return Some(text(200, "ok".into()));
     }
-    let trouble = server.health.store(&**server.cache.store()).await;
+    let store = &**server.cache.store();
+    let trouble = match kind {
+        // It waits for nobody: a store that is busy or stuck is no reason to end the process.
+        Kind::Live => {
+            let why = store.died().now_or_never();
+            Trouble { is_dead: why.is_some(), why }
+        }
+        Kind::Ready | Kind::Health => server.health.store(store).await,
+    };
     let stopping = *server.shutdown.borrow();
     let checks = checks(kind, trouble, stopping);
     Some(match check {
