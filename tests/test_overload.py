@@ -16,6 +16,7 @@ import time
 
 import pytest
 
+from attacks import tenant
 from center import Center, binary, join, wait_for
 
 SECONDS = int(os.environ.get("OVERLOAD_SECONDS", "6"))
@@ -40,23 +41,6 @@ def kbench():
     if not path.is_file():
         pytest.skip(f"{path} is not built: 'make build' builds it")
     return str(path)
-
-
-def tenant(center, name):
-    """A workspace with an administrator of its own; its address and a token."""
-    center.api("POST", "/apis/tenancy.kcp.io/v1alpha1/workspaces",
-               {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}})
-    path = f"/clusters/root:{name}"
-    wait_for(f"workspace {name}", lambda: center.request("GET", f"{path}/api/v1/namespaces/default")[0] == 200)
-    user = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "owner"}}
-    center.api("POST", f"{path}/api/v1/namespaces/default/serviceaccounts", user)
-    center.api("POST", f"{path}/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", {
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "owner"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"kind": "ServiceAccount", "name": "owner", "namespace": "default"}]})
-    asked = center.api("POST", f"{path}/api/v1/namespaces/default/serviceaccounts/owner/token",
-                       {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})
-    return path, asked["status"]["token"]
 
 
 def load(center, who, *args, **kw):
