@@ -6,6 +6,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 #[derive(Args, Clone, Debug, Default, Deserialize)]
+#[command(next_help_heading = "Audit log")]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct AuditSettings {
     /// Write down who did what, as JSON lines, in this file (`-`: the standard output). Without it nothing is.

@@ -1,7 +1,8 @@
 //! `selvedge center`: the API server over a store.
 
 use std::{
-    io::{self, Write},
+    ffi::OsString,
+    io::{self, IsTerminal, Write},
     path::Path,
     sync::Arc,
     time::Duration,
@@ -156,11 +157,17 @@ pub fn log_as(filter: &str) -> Result<()> {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| Unheard(std::io::stderr()))
+        .with_ansi(colours(io::stderr().is_terminal(), std::env::var_os("NO_COLOR")))
         // Otherwise a line that cannot be written is reported on the same stream, by a macro that panics.
         .log_internal_errors(false)
         .with_target(false)
         .init();
     Ok(())
+}
+
+/// Colours are for a terminal, and only without NO_COLOR: in a file or a journal they are noise.
+fn colours(terminal: bool, no_color: Option<OsString>) -> bool {
+    terminal && no_color.is_none_or(|value| value.is_empty())
 }
 
 /// A log that may be lost: a reader that is gone, a full or broken disk below it, are no reason to stop working.

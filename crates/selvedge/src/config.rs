@@ -28,61 +28,68 @@ pub struct Settings {
     #[arg(long, env = "SELVEDGE_CONFIG")]
     #[serde(skip)]
     pub config: Option<PathBuf>,
-    /// Where everything is kept: the store, certificates, the admin's kubeconfig.
+    /// Where everything is kept: the store, certificates, the admin's kubeconfig. [default: .data/center; for an edge .data/edge]
     #[arg(long, env = "SELVEDGE_DATA_DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Address and port of the API. Port 0 picks a free one.
+    /// Address and port of the API. Port 0 picks a free one. [default: 127.0.0.1:6443; for an edge 127.0.0.1:6444]
     #[arg(long, env = "SELVEDGE_LISTEN")]
     pub listen: Option<SocketAddr>,
-    #[arg(long, env = "SELVEDGE_STORE", value_enum)]
+    /// What everything is kept in.
+    #[arg(long, env = "SELVEDGE_STORE", value_enum, help_heading = "Store")]
     pub store: Option<StoreKind>,
     /// With --store etcd: where etcd answers, separated by commas.
-    #[arg(long, env = "SELVEDGE_ETCD_ENDPOINTS", value_delimiter = ',')]
+    #[arg(long, env = "SELVEDGE_ETCD_ENDPOINTS", value_delimiter = ',', help_heading = "Store")]
     pub etcd_endpoints: Vec<String>,
     /// With --store etcd: what all keys begin with.
-    #[arg(long, env = "SELVEDGE_ETCD_PREFIX")]
+    #[arg(long, env = "SELVEDGE_ETCD_PREFIX", help_heading = "Store")]
     pub etcd_prefix: Option<String>,
     /// With --store etcd over https: the certificates (PEM) of those who sign etcd's.
-    #[arg(long, env = "SELVEDGE_ETCD_CAFILE", value_name = "FILE")]
+    #[arg(long, env = "SELVEDGE_ETCD_CAFILE", value_name = "FILE", help_heading = "Store")]
     pub etcd_cafile: Option<PathBuf>,
     /// With --store etcd over https: the certificate (PEM) to show to etcd.
-    #[arg(long, env = "SELVEDGE_ETCD_CERTFILE", value_name = "FILE")]
+    #[arg(long, env = "SELVEDGE_ETCD_CERTFILE", value_name = "FILE", help_heading = "Store")]
     pub etcd_certfile: Option<PathBuf>,
     /// With --store etcd over https: the key (PEM) of that certificate.
-    #[arg(long, env = "SELVEDGE_ETCD_KEYFILE", value_name = "FILE")]
+    #[arg(long, env = "SELVEDGE_ETCD_KEYFILE", value_name = "FILE", help_heading = "Store")]
     pub etcd_keyfile: Option<PathBuf>,
     /// Further names or addresses under which clients reach this server; they go into its certificate.
     #[arg(long, env = "SELVEDGE_TLS_NAMES", value_delimiter = ',')]
     pub tls_names: Vec<String>,
     /// The keys that seal Secrets in the store; made when it is not there. Centers of one etcd need the same file.
     /// [default: pki/secrets.key in the data directory]
-    #[arg(long, env = "SELVEDGE_SECRETS_KEY_FILE")]
+    #[arg(long, env = "SELVEDGE_SECRETS_KEY_FILE", help_heading = "Store")]
     pub secrets_key_file: Option<PathBuf>,
     /// Which resources are sealed in the store: `secrets`, `configmaps`, `widgets.example.com`, or `none`.
-    #[arg(long, env = "SELVEDGE_ENCRYPT_RESOURCES", value_delimiter = ',')]
+    #[arg(long, env = "SELVEDGE_ENCRYPT_RESOURCES", value_delimiter = ',', help_heading = "Store")]
     pub encrypt_resources: Vec<String>,
     /// With --store sqlite: start although writes that were acknowledged are lost, because a file is damaged. To be given once: revisions
     /// then go on far behind the lost ones, and clients list anew.
-    #[arg(long, env = "SELVEDGE_ACCEPT_LOST_WRITES", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(long, env = "SELVEDGE_ACCEPT_LOST_WRITES", num_args = 0..=1, default_missing_value = "true", help_heading = "Store")]
     #[serde(skip)]
     pub accept_lost_writes: Option<bool>,
     #[command(flatten)]
     pub identity: IdentitySettings,
     /// Admission plugins to switch on besides the usual ones, by upstream's names, separated by commas.
-    #[arg(long, env = "SELVEDGE_ENABLE_ADMISSION_PLUGINS", value_delimiter = ',')]
+    #[arg(long, env = "SELVEDGE_ENABLE_ADMISSION_PLUGINS", value_delimiter = ',', help_heading = "Admission")]
     pub enable_admission_plugins: Vec<String>,
     /// Admission plugins to switch off, by upstream's names, separated by commas.
-    #[arg(long, env = "SELVEDGE_DISABLE_ADMISSION_PLUGINS", value_delimiter = ',')]
+    #[arg(long, env = "SELVEDGE_DISABLE_ADMISSION_PLUGINS", value_delimiter = ',', help_heading = "Admission")]
     pub disable_admission_plugins: Vec<String>,
     /// Requests that only read, worked on at one time; more wait for their turn. [default: 4 for each processor]
-    #[arg(long, env = "SELVEDGE_MAX_REQUESTS_INFLIGHT")]
+    #[arg(long, env = "SELVEDGE_MAX_REQUESTS_INFLIGHT", help_heading = "Limits")]
     pub max_requests_inflight: Option<usize>,
     /// The same for requests that write. [default: 16 for each processor]
-    #[arg(long, env = "SELVEDGE_MAX_MUTATING_REQUESTS_INFLIGHT")]
+    #[arg(long, env = "SELVEDGE_MAX_MUTATING_REQUESTS_INFLIGHT", help_heading = "Limits")]
     pub max_mutating_requests_inflight: Option<usize>,
     /// Addresses or networks, separated by commas, that webhooks of workspaces other than root may lead to although
     /// they are this machine's own or link-local.
-    #[arg(long, env = "SELVEDGE_WEBHOOK_ALLOW_ADDRESS", value_delimiter = ',', value_name = "CIDR")]
+    #[arg(
+        long,
+        env = "SELVEDGE_WEBHOOK_ALLOW_ADDRESS",
+        value_delimiter = ',',
+        value_name = "CIDR",
+        help_heading = "Admission"
+    )]
     pub webhook_allow_address: Vec<String>,
     #[command(flatten)]
     pub audit: AuditSettings,

@@ -6,10 +6,14 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use crate::edge::{Runtime, token_in};
+use crate::{
+    edge::{Runtime, token_in},
+    image,
+};
 
-/// For systemd, as packages install it.
-pub const UNIT: &str = include_str!("../../../deploy/systemd/selvedge-edge.service");
+/// For systemd, as packages install them.
+pub const EDGE_UNIT: &str = include_str!("../../../deploy/systemd/selvedge-edge.service");
+pub const CENTER_UNIT: &str = include_str!("../../../deploy/systemd/selvedge-center.service");
 
 #[derive(Args)]
 pub struct Manifest {
@@ -25,8 +29,8 @@ pub struct Manifest {
     /// The edge's name: that of its SyncTarget at the center.
     #[arg(long)]
     name: String,
-    /// The image to run.
-    #[arg(long, default_value = concat!("selvedge:", env!("CARGO_PKG_VERSION")))]
+    /// The image to run. `selvedge image` makes the one that is named here; the cluster's nodes need it, or a registry has it.
+    #[arg(long, default_value = image::NAME)]
     image: String,
     /// The namespace to put everything into.
     #[arg(long, default_value = "selvedge-edge")]
@@ -50,7 +54,14 @@ impl Manifest {
             bail!("{why}");
         }
         let documents = self.objects(&token).iter().map(yaml_serde::to_string).collect::<Result<Vec<_>, _>>()?;
-        Ok(documents.join("---\n"))
+        let image = &self.image;
+        let how = if image == image::NAME {
+            "# `selvedge image` makes this image. Give it to the nodes of the cluster (`selvedge image | ctr -n k8s.io images import -`),\n\
+             # or push it to a registry and name it with --image.\n"
+        } else {
+            ""
+        };
+        Ok(format!("# Runs the edge {} from the image {image}.\n{how}{}", self.name, documents.join("---\n")))
     }
 
     fn objects(&self, token: &str) -> Vec<Value> {

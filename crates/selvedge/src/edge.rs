@@ -75,35 +75,42 @@ enum Command {
 #[derive(Args, Clone, Debug, Default)]
 pub struct EdgeSettings {
     /// Where the center answers, as in https://center.example:6443. Needed at the first start only.
-    #[arg(long, env = "SELVEDGE_CENTER")]
+    #[arg(long, env = "SELVEDGE_CENTER", help_heading = "Joining")]
     center: Option<String>,
     /// The token to join with, from `selvedge join-token create`. Needed at the first start only.
-    #[arg(long, env = "SELVEDGE_TOKEN", hide_env_values = true)]
+    #[arg(long, env = "SELVEDGE_TOKEN", hide_env_values = true, help_heading = "Joining")]
     token: Option<String>,
     /// A file with the token to join with, read if there is no --token. Every user of the machine can see what --token
     /// says.
-    #[arg(long, env = "SELVEDGE_TOKEN_FILE", value_name = "FILE")]
+    #[arg(long, env = "SELVEDGE_TOKEN_FILE", value_name = "FILE", help_heading = "Joining")]
     token_file: Option<PathBuf>,
     /// The edge's name: that of its SyncTarget at the center.
-    #[arg(long, env = "SELVEDGE_NAME")]
+    #[arg(long, env = "SELVEDGE_NAME", help_heading = "Joining")]
     name: Option<String>,
     /// Labels for the SyncTarget, as in region=west,kind=store. Used when the edge joins.
-    #[arg(long, env = "SELVEDGE_LABELS", value_delimiter = ',', value_name = "KEY=VALUE")]
+    #[arg(long, env = "SELVEDGE_LABELS", value_delimiter = ',', value_name = "KEY=VALUE", help_heading = "Joining")]
     labels: Vec<String>,
     /// What runs what the center sent.
-    #[arg(long, env = "SELVEDGE_RUNTIME", value_enum)]
+    #[arg(long, env = "SELVEDGE_RUNTIME", value_enum, help_heading = "Workloads")]
     runtime: Option<Runtime>,
     /// With --runtime cluster: how to reach the cluster. Without it, the one that this program runs in.
-    #[arg(long, env = "SELVEDGE_KUBECONFIG", value_name = "FILE")]
+    #[arg(long, env = "SELVEDGE_KUBECONFIG", value_name = "FILE", help_heading = "Workloads")]
     kubeconfig: Option<PathBuf>,
     /// Which workload controllers run, as in *,-scheduler: all but the scheduler. Nothing runs with --runtime cluster.
-    #[arg(long, env = "SELVEDGE_CONTROLLERS", value_delimiter = ',', allow_hyphen_values = true, value_name = "NAME")]
+    #[arg(
+        long,
+        env = "SELVEDGE_CONTROLLERS",
+        value_delimiter = ',',
+        allow_hyphen_values = true,
+        value_name = "NAME",
+        help_heading = "Workloads"
+    )]
     controllers: Option<Vec<String>>,
     /// At most this many Pods that have ended are kept before the oldest are deleted; 0 keeps all. 500 unless said otherwise.
-    #[arg(long, env = "SELVEDGE_TERMINATED_POD_GC_THRESHOLD", value_name = "COUNT")]
+    #[arg(long, env = "SELVEDGE_TERMINATED_POD_GC_THRESHOLD", value_name = "COUNT", help_heading = "Workloads")]
     terminated_pod_gc_threshold: Option<usize>,
     /// With --runtime process: what is run for an image, as in --image nginx='/usr/sbin/nginx -g "daemon off;"'. Can be given several times.
-    #[arg(long = "image", value_name = "NAME=COMMAND")]
+    #[arg(long = "image", value_name = "NAME=COMMAND", help_heading = "Workloads")]
     images: Vec<String>,
     #[command(flatten)]
     server: Settings,
@@ -178,7 +185,7 @@ pub fn run(edge: Edge) -> Result<()> {
         }
         Some(Command::Revoke(revoke)) => fleet::run_revoke(&revoke),
         Some(Command::Manifest(manifest)) => say(&manifest.text()?),
-        Some(Command::SystemdUnit) => say(deploy::UNIT),
+        Some(Command::SystemdUnit) => say(deploy::EDGE_UNIT),
         Some(Command::Config(settings)) => say(&yaml_serde::to_string(&EdgeConfig::resolve(*settings)?)?),
     }
 }

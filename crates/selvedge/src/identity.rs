@@ -10,6 +10,7 @@ use crate::cli::say;
 
 /// What flags, environment and file may say about who is who.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
+#[command(next_help_heading = "Identity")]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct IdentitySettings {
     /// Whether requests without credentials are taken as system:anonymous or refused. [default: true]

@@ -8,12 +8,14 @@ mod deploy;
 mod edge;
 mod fleet;
 mod identity;
+mod image;
 mod inside;
 mod memory;
 mod process;
 mod secrets;
 mod stop;
 mod up;
+mod version;
 mod ws;
 
 use std::{path::Path, process::ExitCode};
@@ -31,7 +33,7 @@ fn main() -> ExitCode {
     let done = match name {
         Some("kubectl-ws") => ws::run_plugin(ws::Plugin::parse()),
         Some("kubectl_complete-ws") => ws::complete(&args[1..]),
-        _ => cli::run(cli::Cli::parse()),
+        _ => cli::run(cli::parse()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

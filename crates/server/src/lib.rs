@@ -66,6 +66,7 @@ pub use exports::{BINDINGS, bound_collection, bound_definitions, offer};
 pub use limits::Limits;
 pub use listen::{Running, start};
 pub use mount::{Mount, Mounted, Protocol};
+pub use nonresource::VERSION as KUBERNETES_VERSION;
 pub use request::Query;
 pub use webhooks::Network;
 
