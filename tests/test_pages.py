@@ -5,7 +5,6 @@ import re
 import shlex
 import shutil
 import sqlite3
-import time
 
 import pytest
 import yaml
@@ -129,6 +128,13 @@ def test_the_process_runtime(florin, tmp_path):
 
 # ---- docs/operations.md ----
 
+def in_file(center, name):
+    """Waits until the store's file has an object of this name: until then only its journal may have it."""
+    files = [center.data_dir / "store" / file for file in ("store.db", "store.db-wal")]
+    wait_for(f"{name} in the store's file", lambda: any(file.exists() and name.encode() in file.read_bytes() for file in files))
+
+
+
 def test_a_backup_while_it_runs(tmp_path):
     """As the page says; its statement, though by another program than it names."""
     (statement,) = re.findall(r'sqlite3 D/store/store.db "(.*?)"', (ROOT / "docs/operations.md").read_text())
@@ -136,7 +142,7 @@ def test_a_backup_while_it_runs(tmp_path):
     maps = "/api/v1/namespaces/default/configmaps"
     try:
         center.api("POST", maps, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept"}})
-        time.sleep(0.5)  # as the page says: what was written just now may be missing
+        in_file(center, "kept")  # as the page says: what was written just now may be missing
         with sqlite3.connect(center.data_dir / "store/store.db") as db:
             db.execute(statement.replace("backup.db", str(tmp_path / "backup.db")))
         db.close()

@@ -10,8 +10,9 @@ import tarfile
 
 import pytest
 
-from center import ROOT, binary, wait_for
+from center import ROOT, Center, binary, wait_for
 from edge import selvedge
+from test_pages import in_file
 
 COLOUR = "\x1b["
 
@@ -146,3 +147,36 @@ def test_the_page_says_what_works(tmp_path):
     assert {unit.name for unit in units.iterdir()} == {"selvedge-center.service", "selvedge-edge.service"} and (tmp_path / "image.tar").exists()
     run(remove)
     assert not [path for path in usr.rglob("*") if path.is_file() or path.is_symlink()], "the page removes all that it put there"
+
+
+# ---- docs/operations.md ----
+
+@pytest.mark.parametrize("how", ["running", "killed"])
+def test_a_backup_is_a_center(tmp_path, how):
+    """The page's command; a center on the copy has what was there, with the same keys."""
+    (command,) = re.findall(r"^```sh\n(selvedge backup .*)\n```", (ROOT / "docs/operations.md").read_text(), re.M)
+    words = command.replace(".data/center", str(tmp_path / "center")).replace("--to backup", f"--to {tmp_path}/backup").split()
+    maps = "/api/v1/namespaces/default/configmaps"
+    center = Center(tmp_path / "center").start()
+    restored = None
+    try:
+        for n in range(20):
+            center.api("POST", maps, {"metadata": {"name": f"kept-{n}"}}, expect=(201,))
+        center.api("POST", "/api/v1/namespaces/default/secrets", {"metadata": {"name": "sealed"}, "stringData": {"pin": "4711"}}, expect=(201,))
+        if how == "killed":
+            center.kill()
+        else:
+            in_file(center, "sealed")  # as the page says: what was written just now may be missing
+        assert "To restore" in selvedge(*words[1:])
+        assert "is there already" in selvedge(*words[1:], code=1)
+        center.kill()
+        backup = tmp_path / "backup"
+        assert backup.stat().st_mode & 0o777 == 0o700 and not [path for path in backup.rglob("*") if path.stat().st_mode & 0o077]
+        restored = Center(backup).start()
+        assert {f"kept-{n}" for n in range(20)} <= {o["metadata"]["name"] for o in restored.api("GET", maps)["items"]}
+        assert restored.api("GET", "/api/v1/namespaces/default/secrets/sealed")["data"]["pin"] == "NDcxMQ=="
+    finally:
+        center.kill()
+        if restored:
+            restored.kill()
+    assert "there is no store" in selvedge("backup", "--data-dir", tmp_path / "nowhere", "--to", tmp_path / "b", code=1)

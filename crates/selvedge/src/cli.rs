@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{
-    center,
+    backup, center,
     config::{Config, Settings},
     deploy, edge, fleet, identity, image, secrets, up, version, ws,
 };
@@ -58,6 +58,8 @@ enum Command {
     /// The keys that seal Secrets in the store.
     #[command(subcommand)]
     Secrets(secrets::Command),
+    /// Copy a center's data into a directory, while it runs or not. A center can be started on the copy.
+    Backup(backup::Backup),
     /// Workspaces: make them, look at them, go into them.
     Ws(ws::Ws),
     /// Print the configuration that a center would run with: defaults, file, environment and flags together.
@@ -141,6 +143,7 @@ pub fn run(cli: Cli) -> Result<()> {
             say(&center::kubeconfig(&data_dir, server.as_deref(), workspace.as_deref())?)
         }
         Command::Secrets(command) => secrets::run(command),
+        Command::Backup(backup) => backup::run(&backup),
         Command::Ws(ws) => ws::run(ws),
         Command::Config(settings) => say(&yaml_serde::to_string(&Config::resolve(*settings, Config::for_center())?)?),
         Command::Keys(command) => identity::run(&command),

@@ -1,6 +1,7 @@
 //! The binary: one command per role.
 
 mod audit;
+mod backup;
 mod center;
 mod cli;
 mod config;

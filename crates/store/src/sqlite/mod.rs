@@ -45,6 +45,7 @@ use std::{
 
 use async_trait::async_trait;
 use futures::stream;
+use rusqlite::{Connection, OpenFlags};
 use tokio::sync::{oneshot, watch};
 
 use self::{
@@ -127,6 +128,16 @@ impl SqliteStore {
     /// Another process has this store open.
     pub fn is_in_use(dir: &Path) -> bool {
         schema::is_locked(dir)
+    }
+
+    /// Copies the store in `dir`, which may be in use, into a new file: all of it as of one revision. What was written in the last moment may be
+    /// only in the journal, and missing in the copy.
+    pub fn copy(dir: &Path, to: &Path) -> Result<(), Error> {
+        let from = dir.join(schema::FILE);
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let copied = Connection::open_with_flags(&from, flags)
+            .and_then(|db| db.execute("VACUUM INTO ?1", [to.to_string_lossy()]).map(|_| ()));
+        copied.map_err(fault::reading)
     }
 
     async fn write(&self, task: Task) -> Result<Outcome, Error> {

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{Batch, Error, Revision};
 
-const FILE: &str = "store.db";
+pub(super) const FILE: &str = "store.db";
 const LOCK: &str = "store.lock";
 /// 2: there may be a journal. 3: `meta` names the journal that is in use.
 const VERSION: i64 = 3;
