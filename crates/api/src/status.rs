@@ -87,6 +87,10 @@ impl Status {
         self
     }
 
+    pub fn causes(&self) -> &[Cause] {
+        self.details.as_ref().map_or(&[], |details| &details.causes)
+    }
+
     pub fn retry_after(mut self, seconds: u32) -> Self {
         self.details.get_or_insert_with(Details::default).retry_after_seconds = seconds;
         self

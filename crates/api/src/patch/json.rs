@@ -16,6 +16,11 @@ const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
 /// Applies a JSON patch; `doc` is untouched when any operation fails.
 pub fn json(doc: &mut Value, patch: &[u8]) -> Result<()> {
+    if json_tested(doc, patch)? { Ok(()) } else { Err(rejected()) }
+}
+
+/// The same, but a `test` that finds another value is no error: the answer is `false` then.
+pub fn json_tested(doc: &mut Value, patch: &[u8]) -> Result<bool> {
     let operations = decode(patch)?;
     if operations.len() > MAX_OPERATIONS {
         return Err(Status::too_large(format!(
@@ -26,10 +31,22 @@ pub fn json(doc: &mut Value, patch: &[u8]) -> Result<()> {
     let mut patched = doc.clone();
     let mut copied = 0;
     for operation in operations {
-        apply(&mut patched, operation, &mut copied).ok_or_else(rejected)?;
+        if operation.get("op").and_then(Value::as_str) != Some("test") {
+            apply(&mut patched, operation, &mut copied).ok_or_else(rejected)?;
+        } else if !holds(&mut patched, &operation).ok_or_else(rejected)? {
+            return Ok(false);
+        }
     }
     *doc = patched;
-    Ok(())
+    Ok(true)
+}
+
+/// Whether the value that a `test` names is there.
+fn holds(doc: &mut Value, operation: &Map<String, Value>) -> Option<bool> {
+    let path = operation.get("path").and_then(Value::as_str)?;
+    let (parent, key) = find(doc, path)?;
+    let found = get(parent, &key)?.unwrap_or(&Value::Null);
+    Some(found == operation.get("value").unwrap_or(&Value::Null))
 }
 
 /// Upstream keeps to itself which operation failed and why.
@@ -104,11 +121,6 @@ fn apply(doc: &mut Value, mut operation: Map<String, Value>, copied: &mut usize)
             }
             let (parent, key) = find(doc, path)?;
             add(parent, &key, copy)
-        }
-        "test" => {
-            let (parent, key) = find(doc, path)?;
-            let found = get(parent, &key)?;
-            (found.unwrap_or(&Value::Null) == &value).then_some(())
         }
         _ => None,
     }

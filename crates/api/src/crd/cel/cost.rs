@@ -16,6 +16,7 @@ const TEXT: f64 = 0.1;
 const REGEX: f64 = 0.25;
 const LIST: u64 = 10;
 const MAP: u64 = 30;
+const MESSAGE: u64 = 40;
 
 /// How large what a schema describes may be.
 #[derive(Debug)]
@@ -289,11 +290,12 @@ impl<'b> Estimator<'b> {
                 let size = Size::exactly(items.len());
                 Part { element, ..Part::new(sum(&parts).saturating_add(LIST), Sort::List, Some(size)) }
             }
-            Kind::Map(entries) => {
+            Kind::Map(entries) | Kind::Message(_, entries) => {
                 let parts: Vec<Part<'b>> = entries.iter().flat_map(|(k, v, _)| [self.of(k), self.of(v)]).collect();
                 let values: Vec<Part<'b>> = parts.iter().skip(1).step_by(2).cloned().collect();
                 let size = Size::exactly(entries.len());
-                let cost = sum(&parts).saturating_add(MAP);
+                let base = if matches!(expr.kind, Kind::Map(_)) { MAP } else { MESSAGE };
+                let cost = sum(&parts).saturating_add(base);
                 Part { element: together(&values), ..Part::new(cost, Sort::Map, Some(size)) }
             }
             Kind::Call { target, name, args } => self.call(target.as_deref(), name, args),
