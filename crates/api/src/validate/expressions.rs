@@ -115,6 +115,18 @@ impl Known {
         Self { names, variables: self.variables.clone(), with_variables: self.with_variables }
     }
 
+    /// The same with other types for `object`, `oldObject` and `params`: what is checked against the schemas of kinds.
+    pub(super) fn typed(mut self, object: &Type, params: &Type) -> Self {
+        for (name, ty) in &mut self.names {
+            match name.as_str() {
+                "object" | "oldObject" => *ty = object.clone(),
+                "params" => *ty = params.clone(),
+                _ => {}
+            }
+        }
+        self
+    }
+
     /// What selects devices reads one of them. Attributes may be anything, and nothing is declared of quantities.
     pub(super) fn of_device() -> Self {
         let device = object(
@@ -144,6 +156,11 @@ impl Known {
             names.push(("variables".to_owned(), Type::Object(self.variables.clone())));
         }
         Environment::new(names)
+    }
+
+    /// Compiles an expression; its type, or what is wrong with it.
+    pub(super) fn compile(&self, source: &str) -> Result<Type, String> {
+        Expression::compile(source, &self.environment()).map(|(_, ty)| ty)
     }
 
     /// Complains about an expression that is none, or that evaluates to something else than it must.

@@ -9,6 +9,7 @@
 mod call;
 mod check;
 pub(crate) mod cost;
+mod declared;
 mod eval;
 mod functions;
 mod messages;
