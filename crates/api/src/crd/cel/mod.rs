@@ -20,6 +20,8 @@ mod types;
 pub(crate) mod value;
 
 #[cfg(test)]
+mod estimates;
+#[cfg(test)]
 mod tests;
 
 pub use kube_cel::cel::Value;
