@@ -12,6 +12,7 @@ mod garbage;
 mod housekeeping;
 mod namespaces;
 mod policies;
+mod protection;
 pub mod queue;
 mod quota;
 mod tend;
@@ -34,6 +35,7 @@ pub struct Controllers {
     /// Told of what happens to bootstrap tokens.
     bootstrap_tokens: tokio::sync::Notify,
     quotas: quota::Quotas,
+    protection: protection::Protection,
     garbage: garbage::Garbage,
 }
 
@@ -48,6 +50,7 @@ impl Controllers {
             account_tokens: queue::Queue::default(),
             bootstrap_tokens: tokio::sync::Notify::new(),
             quotas: quota::Quotas::default(),
+            protection: protection::Protection::default(),
             garbage: garbage::Garbage::default(),
         })
     }
@@ -81,6 +84,7 @@ impl Controllers {
                 controllers.bootstrap_tokens.notify_one();
             }
             controllers.quotas.observe(collection, change);
+            controllers.protection.observe(collection, change);
             controllers.garbage.observe(collection, change);
         })
     }
@@ -98,6 +102,7 @@ impl Controllers {
         background(server, expiry::run(self.clone(), server.clone()));
         background(server, tend::run(server.clone()));
         background(server, quota::run(self.clone(), server.clone()));
+        protection::start(self, server);
         background(server, garbage::run(self.clone(), server.clone()));
         background(server, crate::workspaces::run(server.clone()));
         background(server, housekeeping::run(server.clone()));
