@@ -4,6 +4,7 @@ import json
 import pytest
 
 from center import running, wait_for
+from edge import fleet
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 STORAGE = "/apis/storage.k8s.io/v1"
@@ -134,6 +135,32 @@ def test_mutations_of_all_sorts(center, ns):
     assert "hostname" not in spec
     assert {c["name"] for c in spec["initContainers"]} == {"i", "mesh"}
     assert deployment["metadata"]["annotations"]["seen"] == "/dev/termination-log"
+
+
+def test_mutations_of_custom_kinds_and_their_versions(center, ns):
+    group = "map.example.com"
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        "size": {"type": "integer"}, "kept": {"type": "string", "default": "yes"},
+        "parts": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+                  "items": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}, "n": {"type": "integer"}}}}}}}}}
+    center.api("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": f"looms.{group}"},
+        "spec": {"group": group, "names": {"plural": "looms", "kind": "Loom"}, "scope": "Namespaced",
+                 "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema},
+                              {"name": "v2", "served": True, "storage": False, "schema": schema}]}})
+    wait_for("looms", lambda: center.request("GET", f"/apis/{group}/v2/looms")[0] == 200)
+    mutating(center, ns, "looms", apply("""Object{spec: Object.spec{size: object.apiVersion.endsWith('v1') ? 1 : 2,
+                                           parts: [Object.spec.parts{name: 'a', n: 7}]}}"""), resource=rule(group, "looms"))
+    loom = center.api("POST", f"/apis/{group}/v2/namespaces/{ns}/looms", {
+        "apiVersion": f"{group}/v2", "kind": "Loom", "metadata": {"name": "l"},
+        "spec": {"parts": [{"name": "a", "n": 1}, {"name": "b", "n": 2}]}})
+    # The rule names v1, so it is shown v1; the answer is v2 again.
+    assert loom["apiVersion"] == f"{group}/v2"
+    assert loom["spec"] == {"size": 1, "kept": "yes", "parts": [{"name": "a", "n": 7}, {"name": "b", "n": 2}]}
+    mutating(center, ns, "wrong", apply("Object{spec: Object.spec{nope: 1}}"), resource=rule(group, "looms"))
+    status = center.api("POST", f"/apis/{group}/v1/namespaces/{ns}/looms", {
+        "apiVersion": f"{group}/v1", "kind": "Loom", "metadata": {"name": "m"}}, expect=[403])
+    assert ".spec.nope: field not declared in schema" in status["message"], status["message"]
 
 
 def test_mutations_with_parameters(center, ns):
@@ -468,3 +495,20 @@ def test_a_namespace_with_claims_goes(center, ns):
     claim(center, ns, "c")
     center.api("DELETE", f"/api/v1/namespaces/{ns}")
     gone(center, f"/api/v1/namespaces/{ns}")
+
+
+@pytest.mark.parametrize("runtime", ["process", "cluster"])
+def test_protected_storage_goes_at_an_edge(center, tmp_path, runtime):
+    """Controllers of volumes look after claims where they run. An edge of another cluster has none, so its server does."""
+    args = ("--runtime", "cluster", "--kubeconfig", center.kubeconfig) if runtime == "cluster" else ("--controllers", "*,-local-provisioner")
+    with fleet("florin", directory=tmp_path, connected=False, args=args) as (_, florin):
+        classes, claims = f"{STORAGE}/volumeattributesclasses", "/api/v1/namespaces/default/persistentvolumeclaims"
+        made = florin.api("POST", classes, {"metadata": {"name": "gold"}, "driverName": "example.com", "parameters": {"a": "b"}})
+        assert made["metadata"]["finalizers"] == ["kubernetes.io/vac-protection"]
+        claim(florin, "default", "c", volumeAttributesClassName="gold")
+        assert florin.api("DELETE", f"{classes}/gold")["metadata"]["deletionTimestamp"]
+        florin.api("PATCH", f"{claims}/c", {"metadata": {"labels": {"a": "b"}}}, content_type="application/merge-patch+json")
+        assert florin.api("GET", f"{classes}/gold")["metadata"]["finalizers"]
+        florin.api("DELETE", f"{claims}/c")
+        gone(florin, f"{claims}/c")
+        gone(florin, f"{classes}/gold")

@@ -92,6 +92,8 @@ pub struct Options {
     pub observers: Vec<cache::Observer>,
     /// Serves the kinds of placement, as a center does. An edge has no use for them.
     pub provides: bool,
+    /// Takes the finalizers of claims and volumes away that nobody uses: for servers beside which no controllers of volumes run.
+    pub releases_storage: bool,
     /// Who decides on changes of what is another's; without one, everything is this server's own.
     pub owner: Option<Arc<dyn owner::Owner>>,
     /// Where the addresses of Services come from.
@@ -117,6 +119,7 @@ impl Options {
             protocols: Vec::new(),
             observers: Vec::new(),
             provides: true,
+            releases_storage: true,
             owner: None,
             services: range::Range::default(),
             webhook_addresses: Vec::new(),

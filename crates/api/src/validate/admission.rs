@@ -13,11 +13,20 @@ const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 pub(super) fn rules(kind: &str) -> Rules {
     match kind {
         "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => Rules::new(webhooks).before(|_, _| {}),
-        "ValidatingAdmissionPolicy" => Rules::new(policy).before(|_, _| {}),
+        "ValidatingAdmissionPolicy" => Rules::new(policy).updated(|new, old| if_changed(new, old, policy)),
         "ValidatingAdmissionPolicyBinding" => Rules::new(binding).before(|_, _| {}),
-        "MutatingAdmissionPolicy" => Rules::new(mutating_policy).before(|_, _| {}),
+        "MutatingAdmissionPolicy" => {
+            Rules::new(mutating_policy).updated(|new, old| if_changed(new, old, mutating_policy))
+        }
         "MutatingAdmissionPolicyBinding" => Rules::new(mutating_binding).before(|_, _| {}),
         _ => Rules::new(|_| {}),
+    }
+}
+
+/// What was accepted once stays acceptable: rules became stricter since, and labels and finalizers must go on changing.
+fn if_changed(new: Node<'_>, old: Node<'_>, rules: fn(Node<'_>)) {
+    if !new.get("spec").same(old.get("spec")) {
+        rules(new);
     }
 }
 

@@ -40,7 +40,8 @@ pub struct Controllers {
 }
 
 impl Controllers {
-    pub fn new() -> Arc<Self> {
+    /// `releases_storage`: no controllers of volumes run beside this server.
+    pub fn new(releases_storage: bool) -> Arc<Self> {
         Arc::new(Self {
             namespaces: queue::Queue::default(),
             definitions: queue::Queue::default(),
@@ -50,7 +51,7 @@ impl Controllers {
             account_tokens: queue::Queue::default(),
             bootstrap_tokens: tokio::sync::Notify::new(),
             quotas: quota::Quotas::default(),
-            protection: protection::Protection::default(),
+            protection: protection::Protection::new(releases_storage),
             garbage: garbage::Garbage::default(),
         })
     }

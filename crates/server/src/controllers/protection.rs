@@ -1,8 +1,8 @@
 //! Finalizers that protect storage go when nobody uses the object any more.
 //!
 //! Admission puts them on claims, volumes and classes of volume attributes. Where Pods run, the controllers of volumes
-//! take those of claims and volumes off again; a center has no such controllers, so the server does it there. Classes
-//! of volume attributes are the server's everywhere.
+//! take those of claims and volumes off again; a center and an edge of another cluster have no such controllers, so the
+//! server does it there. Classes of volume attributes are the server's everywhere.
 
 use std::{
     collections::HashSet,
@@ -66,12 +66,18 @@ impl Protected {
 /// Keys of objects that are to go: those of the cache, one queue for each kind.
 #[derive(Default)]
 pub struct Protection {
+    /// Whether claims and volumes are looked after, too.
+    all: bool,
     queues: [Queue; 3],
     /// Objects that are still used, by kind and key. What is used may be free after any change of its users.
     waiting: Mutex<HashSet<(usize, Box<str>)>>,
 }
 
 impl Protection {
+    pub fn new(all: bool) -> Self {
+        Self { all, ..Self::default() }
+    }
+
     pub fn observe(&self, collection: &str, change: &Change) {
         let which = Protected::ALL.iter().position(|kind| kind.collection() == collection);
         if which.is_none() && collection != PODS {
@@ -79,6 +85,7 @@ impl Protection {
         }
         let object = &change.object;
         if let Some(which) = which
+            && (self.all || Protected::ALL[which] == Protected::Class)
             && change.kind != ChangeKind::Deleted
             && scan::rare_at(&object.json, &["metadata", "deletionTimestamp"]).is_some()
         {
@@ -108,7 +115,7 @@ impl Protection {
 pub fn start(controllers: &Arc<Controllers>, server: &Arc<Server>) {
     for (which, protected) in Protected::ALL.into_iter().enumerate() {
         // Controllers of volumes know better where they run.
-        if protected == Protected::Class || server.kinds.provides() {
+        if protected == Protected::Class || controllers.protection.all {
             background(server, run(which, controllers.clone(), server.clone()));
         }
     }

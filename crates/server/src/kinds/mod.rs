@@ -202,11 +202,6 @@ impl Kinds {
         Self { workspaces: RwLock::default(), schemas: Schemas::default(), names: names::Names::default(), provides }
     }
 
-    /// Whether the kinds of placement are at home here, as at a center.
-    pub fn provides(&self) -> bool {
-        self.provides
-    }
-
     pub fn builtin() -> &'static [Arc<Kind>] {
         &BUILTIN
     }

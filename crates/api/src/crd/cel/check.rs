@@ -7,7 +7,7 @@ use super::syntax::{Expr, Kind, Macro, MacroName};
 use super::types::Type;
 
 /// Methods of upstream's authorizer library.
-const AUTHORIZER: [&str; 12] = [
+const AUTHORIZER: [&str; 14] = [
     "path",
     "group",
     "serviceAccount",
@@ -15,6 +15,8 @@ const AUTHORIZER: [&str; 12] = [
     "subresource",
     "namespace",
     "name",
+    "fieldSelector",
+    "labelSelector",
     "check",
     "allowed",
     "reason",
