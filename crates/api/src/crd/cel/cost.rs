@@ -17,6 +17,10 @@ const REGEX: f64 = 0.25;
 const LIST: u64 = 10;
 const MAP: u64 = 30;
 const MESSAGE: u64 = 40;
+/// Bytes of an address.
+const ADDRESS: u64 = 16;
+/// How long the regular expressions of named formats are.
+const FORMAT: u64 = 128;
 
 /// How large what a schema describes may be.
 #[derive(Debug)]
@@ -59,9 +63,9 @@ impl Bound {
             "integer" | "number" => plain(Sort::Scalar, 0, 1),
             "string" => match &*node.format {
                 "byte" => plain(Sort::Text, length(1), 2),
-                "duration" => plain(Sort::Scalar, 32, 4),
+                "duration" => plain(Sort::Scalar, 32, 3),
                 "date" => plain(Sort::Scalar, 12, 12),
-                "date-time" | "datetime" => plain(Sort::Scalar, 32, 20),
+                "date-time" | "datetime" => plain(Sort::Scalar, 32, 21),
                 _ if node.checks.max_length.is_none() && !node.checks.allowed.is_empty() => {
                     let texts = node.checks.allowed.iter().filter_map(|value| value.as_str());
                     plain(Sort::Text, texts.map(str::len).max().unwrap_or(0) as u64, 2)
@@ -439,7 +443,26 @@ fn function<'b>(name: &str, target: Option<&Part<'b>>, args: &[Part<'b>]) -> Par
                 }
             }
         },
-        ("url", _, [of]) => Part::new(of.size().read(TEXT), Sort::Any, None),
+        ("url", _, [of]) => Part::new(of.size().read(TEXT), Sort::Any, Some(of.size())),
+        ("isIP" | "isCIDR" | "isQuantity" | "isSemver", None, [of, ..]) => truth(of.size().read(TEXT)),
+        // Two of what is read are compared at once.
+        ("ip" | "cidr" | "quantity" | "semver", None, [of, ..]) => {
+            Part::new(of.size().read(TEXT), Sort::Any, Some(ONE))
+        }
+        ("isCanonical", None, [of]) => truth(of.size().read(2.0 * TEXT)),
+        // Addresses have 16 bytes at most, and those that are written as texts are read first.
+        ("containsIP" | "containsCIDR", Some(_), [of]) => {
+            let compared = read(2 * ADDRESS, TEXT);
+            let masked = if name == "containsCIDR" { read(ADDRESS, TEXT) + 1 } else { 0 };
+            let text = if of.sort == Sort::Text { of.size().read(TEXT) } else { 0 };
+            truth(text.saturating_add(compared + masked))
+        }
+        ("validate", Some(_), [of]) => Part::new(read(of.size().read(TEXT), FORMAT as f64 * REGEX), Sort::Any, None),
+        ("escapeKey", None, [of]) => text(of.size().read(TEXT), of.size()),
+        ("quote", None, [of]) => {
+            let (least, most) = (of.size().least.saturating_add(2), of.size().most.saturating_mul(2).saturating_add(2));
+            text(of.size().read(TEXT), Size { least, most })
+        }
         ("lowerAscii" | "upperAscii" | "substring" | "trim", Some(of), _) => text(of.size().read(TEXT), of.size()),
         ("replace", Some(of), [what, by, ..]) => {
             text(of.size().read(2.0 * TEXT), replaced(of.size(), what.size(), by.size()))

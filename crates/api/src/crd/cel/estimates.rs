@@ -119,6 +119,25 @@ fn texts() {
 }
 
 #[test]
+fn addresses_quantities_and_formats() {
+    for (rule, bounded) in [
+        ("isIP(self)", 5),
+        ("ip(self) == ip(self)", 11),
+        ("ip.isCanonical(self)", 9),
+        ("quantity(self) == quantity('1')", 7),
+        ("cidr('10.0.0.0/8').containsIP(self)", 1 + 1 + 4 + 4),
+        ("cidr('10.0.0.0/8').containsIP(ip(self))", 1 + 5 + 4),
+        ("cidr('10.0.0.0/8').containsCIDR(self)", 1 + 1 + 4 + 7),
+        ("semver(self).major() == 1", 7),
+    ] {
+        assert_eq!(estimate(&text(Some(10)), rule), bounded, "{rule}");
+    }
+    // Four bytes for each of ten characters, at a tenth, by the 32 of a format's expression.
+    assert_eq!(estimate(&text(Some(10)), "!format.dns1123Label().validate(self).hasValue()"), 1 + 1 + 128 + 1 + 1);
+    assert!(estimate(&text(None), "!format.dns1123Label().validate(self).hasValue()") > 10_000_000);
+}
+
+#[test]
 fn lists_of_texts() {
     let texts = |most: Option<i64>| {
         let mut schema = list("string", most);

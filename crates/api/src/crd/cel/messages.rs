@@ -29,7 +29,8 @@ fn at(expr: &Expr, path: &str, wrong: &mut Vec<String>) {
         Kind::Message(name, fields) => {
             if name != path {
                 wrong.push(format!(
-                    "unexpected type name {name:?}, expected {path:?}, which matches field name path from root Object type"
+                    "unexpected type name {name:?}, expected {path:?}, \
+                     which matches field name path from root Object type"
                 ));
             }
             for (key, value, _) in fields {
