@@ -393,7 +393,7 @@ async fn start(config: &Config, agent: &Arc<Agent>, runs: &Runs) -> Result<serve
         owner: Some(ownership.clone()),
         mounts: runs.process.iter().map(Process::mount).chain(runs.kubelets()).collect(),
         provides: false,
-        releases_storage: config.own.runtime == Runtime::Cluster,
+        releases_storage: runs.cluster.is_some(),
         services: runs.process.as_ref().map_or_else(Range::default, |process| {
             let (base, bits) = process.network.services();
             Range::new(base, bits)
