@@ -256,12 +256,12 @@ impl<'b> Estimator<'b> {
             Kind::Select { of, field, optional } => {
                 let of = self.of(of);
                 let cost = of.cost.saturating_add(1);
-                let found = match of.sort {
-                    Sort::Map => of.bound.and_then(Bound::element),
-                    _ => of.bound.and_then(|bound| bound.field(field)),
-                };
+                if of.sort == Sort::Map && !optional {
+                    // Upstream does not look up how long a value is that is read from a map by a dot.
+                    return Part::new(cost, of.element().sort, None);
+                }
                 // An optional value has no place in the schema.
-                match found.filter(|_| !optional) {
+                match of.bound.and_then(|bound| bound.field(field)).filter(|_| !optional) {
                     Some(bound) => Part::at(cost, bound),
                     None => Part::new(cost, Sort::Any, None),
                 }
