@@ -2,8 +2,8 @@
 //!
 //! A document is large when it is made and rarely asked for: keep its serialized form at most.
 
-mod custom;
 mod definition;
+mod meanings;
 mod paths;
 mod protobuf;
 
@@ -29,18 +29,26 @@ pub struct OpenApiResource<'a> {
 pub enum Definition<'a> {
     /// A type of the schema.
     BuiltIn(TypeId),
-    /// The OpenAPI v3 schema of a CustomResourceDefinition.
-    Custom(&'a Value),
+    /// A version of a CustomResourceDefinition, as it makes its schemas for the document's dialect.
+    Custom(&'a Models),
 }
 
+/// The schemas of a custom resource, with their names: `com.example.stable.v1.CronTab` and `…CronTabList`.
+#[derive(Clone, Debug)]
+pub struct Models {
+    pub object: (String, Value),
+    pub list: (String, Value),
+}
+
+/// The version of OpenAPI that a document is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Dialect {
+pub enum Dialect {
     V2,
     V3,
 }
 
 impl Dialect {
-    fn reference(self, name: &str) -> String {
+    pub(crate) fn reference(self, name: &str) -> String {
         match self {
             Self::V2 => format!("#/definitions/{name}"),
             Self::V3 => format!("#/components/schemas/{name}"),
@@ -163,10 +171,12 @@ fn describe<'a, T>(
                 let name = schema.get(ty).name.to_string();
                 (name.clone(), list.map_or(name, |l| schema.get(l).name.to_string()), false)
             }
-            Definition::Custom(raw) => {
-                custom::define(resource, raw, dialect, definitions, &mut custom_definitions);
-                let list = custom::name(resource, &format!("{}List", resource.kind));
-                (custom::name(resource, &resource.kind), list, true)
+            Definition::Custom(Models { object, list }) => {
+                for name in ["ObjectMeta", "ListMeta"] {
+                    definitions.reference_named(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{name}"));
+                }
+                custom_definitions.extend([object.clone(), list.clone()]);
+                (object.0.clone(), list.0.clone(), true)
             }
         };
         let speaks = |s: &Subresource| match schema.of_kind(&s.group, &s.version, &s.kind) {

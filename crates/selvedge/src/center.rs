@@ -97,6 +97,7 @@ pub fn options(config: &Config, store: &store::SealedStore) -> Result<server::Op
         limits: server::Limits {
             reads: config.max_requests_inflight,
             writes: config.max_mutating_requests_inflight,
+            history_age: Duration::from_secs(config.compaction_interval),
             ..server::Limits::default()
         },
         ..server::Options::new(&config.data_dir, Arc::new(store.clone()))

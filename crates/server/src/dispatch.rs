@@ -14,7 +14,7 @@ use crate::{
     Server, apart, audit, authorize,
     body::{Arriving, Body},
     call::Call,
-    exports,
+    deadline, exports,
     identity::{Attributes, Authorizer, Peer, User},
     kinds::{Kind, system},
     limits::{self, Seat},
@@ -119,6 +119,7 @@ impl Server {
         }
         let path = Path::parse(request.uri().path())?;
         let query = Query::parse(request.uri().query());
+        deadline::check(request.method(), &path.route, &query)?;
         // Through the door of an export come those whom its workspace knows.
         let home = path.view.as_ref().map_or(&path.cluster, |door| &door.provider);
         let behind = behind(request.uri().path());
@@ -329,6 +330,7 @@ impl Server {
             (false, Verb::Watch) => Offer::Watch,
             (true, Verb::Watch) => Offer::CustomWatch,
             (false, Verb::List) if asked.kind.resource.can("watch") => Offer::List,
+            (false, _) if !subresources::have_table(&asked.kind, &asked.target) => Offer::Tableless,
             (false, _) => Offer::Objects,
             (true, _) => Offer::CustomObjects,
         };
@@ -494,7 +496,8 @@ fn check_size(call: &Call) -> Result<()> {
 
 /// Does what was asked for and puts the answer into the form that was asked for.
 async fn finish(call: &Call, verb: Verb, trail: Option<&audit::Trail>) -> Response<Body> {
-    let answer = match call.server.slow.watch(call, run(call, verb)).await {
+    let work = deadline::within(call, verb, run(call, verb));
+    let answer = match call.server.slow.watch(call, work).await {
         Ok(reply) => convert::reply(call, reply).await,
         refused => refused,
     };

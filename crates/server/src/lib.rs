@@ -11,6 +11,7 @@ pub mod cache;
 mod call;
 pub mod clock;
 mod controllers;
+mod deadline;
 mod discovery;
 mod dispatch;
 pub mod embedded;

@@ -67,7 +67,7 @@ pub async fn answer(
         "/" => Ok(json_reply(200, &json!({"paths": paths(server, here)}))),
         other => {
             if let Some(document) = other.strip_prefix("/openapi/v3/") {
-                return Ok(server.openapi.v3(server, here, document));
+                return Ok(server.openapi.v3(server, here, document, headers));
             }
             Ok(health::answer(server, other, query).await.unwrap_or_else(not_found))
         }

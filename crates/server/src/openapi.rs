@@ -5,12 +5,13 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use api::openapi::{Dialect, Models};
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, Response,
-    header::{ACCEPT, ETAG},
+    header::{ACCEPT, CONTENT_TYPE, ETAG, IF_NONE_MATCH},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{Server, body::Body, discovery, kinds::Kind, nonresource::Here, request::ROOT, respond};
 
@@ -32,10 +33,10 @@ impl Documents {
         if accept.split(',').next().is_some_and(|clause| clause.contains("proto-openapi.spec.v2")) {
             let body = self.document(server, here, "v2.pb", |kinds| v2_document(kinds, true));
             let content_type = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-            return with_etag(respond::build(200, content_type, body.clone().into()), &body);
+            return unless_known(headers, with_etag(respond::build(200, content_type, body.clone().into()), &body));
         }
         let body = self.document(server, here, "v2", |kinds| v2_document(kinds, false));
-        with_etag(respond::build(200, "application/json", body.clone().into()), &body)
+        unless_known(headers, with_etag(respond::build(200, "application/json", body.clone().into()), &body))
     }
 
     pub fn v3_index(&self, server: &Server, here: Here<'_>) -> Response<Body> {
@@ -43,12 +44,12 @@ impl Documents {
         v3_index_of(&here.kinds(server), generation)
     }
 
-    pub fn v3(&self, server: &Server, here: Here<'_>, path: &str) -> Response<Body> {
+    pub fn v3(&self, server: &Server, here: Here<'_>, path: &str, headers: &HeaderMap) -> Response<Body> {
         let kinds = here.kinds(server);
         match group_version(&kinds, path) {
             Ok((group, version)) => {
                 let body = self.document(server, here, path, |kinds| v3_document(kinds, &group, &version));
-                with_etag(respond::build(200, "application/json", body.clone().into()), &body)
+                unless_known(headers, with_etag(respond::build(200, "application/json", body.clone().into()), &body))
             }
             Err(other) => other,
         }
@@ -132,39 +133,35 @@ fn group_version(kinds: &[Arc<Kind>], path: &str) -> Result<(String, String), Re
 fn v3_document(kinds: &[Arc<Kind>], group: &str, version: &str) -> Vec<u8> {
     let mine: Vec<_> = kinds.iter().filter(|k| k.group() == group && *k.resource.version == *version).collect();
     let mut room = MOST_PUBLISHED;
-    let schemas: Vec<_> = mine.iter().map(|k| custom_schema(k, &mut room)).collect();
+    let schemas: Vec<_> = mine.iter().map(|k| custom_models(k, Dialect::V3, &mut room)).collect();
     let described = described(mine.into_iter().zip(&schemas));
     api::openapi::v3(api::schema::builtin(), (group, version), described)
 }
 
 fn v2_document(kinds: &[Arc<Kind>], in_protobuf: bool) -> Vec<u8> {
     let mut room = MOST_PUBLISHED;
-    let schemas: Vec<_> = kinds.iter().map(|k| custom_schema(k, &mut room)).collect();
+    let schemas: Vec<_> = kinds.iter().map(|k| custom_models(k, Dialect::V2, &mut room)).collect();
     let (schema, described) = (api::schema::builtin(), described(kinds.iter().zip(&schemas)));
     if in_protobuf { api::openapi::v2_protobuf(schema, described) } else { api::openapi::v2(schema, described) }
 }
 
-/// The schema of a custom kind as it is published. Once there is no more room, kinds are published without their
+/// The schemas of a custom kind as they are published. Once there is no more room, kinds are published without their
 /// fields.
-fn custom_schema(kind: &Kind, room: &mut usize) -> Option<Value> {
+fn custom_models(kind: &Kind, dialect: Dialect, room: &mut usize) -> Option<Models> {
     let custom = kind.custom.as_ref()?;
     let version = custom.version()?;
-    match room.checked_sub(version.weight()) {
-        Some(left) => {
-            *room = left;
-            Some(custom.definition.openapi_schema(version))
-        }
-        None => Some(custom.definition.openapi_bare(version)),
-    }
+    let left = room.checked_sub(version.weight());
+    *room = left.unwrap_or(*room);
+    Some(custom.definition.openapi(version, dialect, left.is_some()))
 }
 
 fn described<'a>(
-    kinds: impl Iterator<Item = (&'a Arc<Kind>, &'a Option<Value>)>,
+    kinds: impl Iterator<Item = (&'a Arc<Kind>, &'a Option<Models>)>,
 ) -> impl Iterator<Item = api::openapi::OpenApiResource<'a>> {
     use api::openapi::{Definition, OpenApiResource};
-    kinds.filter_map(|(kind, schema)| {
-        let schema = match schema {
-            Some(schema) => Definition::Custom(schema),
+    kinds.filter_map(|(kind, models)| {
+        let schema = match models {
+            Some(models) => Definition::Custom(models),
             None => Definition::BuiltIn(kind.resource.ty?),
         };
         Some(OpenApiResource { resource: &kind.resource, schema })
@@ -175,6 +172,19 @@ fn with_etag(mut response: Response<Body>, body: &[u8]) -> Response<Body> {
     let tag = format!("\"{:016X}\"", hash(&String::from_utf8_lossy(body), 0));
     if let Ok(value) = HeaderValue::from_str(&tag) {
         response.headers_mut().insert(ETAG, value);
+    }
+    response
+}
+
+/// A client that has the document already is told so, and not sent it again.
+fn unless_known(headers: &HeaderMap, mut response: Response<Body>) -> Response<Body> {
+    let tag = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok()).unwrap_or_default();
+    let known = headers.get(IF_NONE_MATCH).and_then(|known| known.to_str().ok()).unwrap_or_default();
+    let is_known = |known: &str| known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag;
+    if !tag.is_empty() && known.split(',').map(str::trim).any(is_known) {
+        *response.status_mut() = http::StatusCode::NOT_MODIFIED;
+        response.headers_mut().remove(CONTENT_TYPE);
+        return response.map(|_| Body::empty());
     }
     response
 }
@@ -192,7 +202,7 @@ fn empty_or_missing(path: &str) -> Response<Body> {
 
 fn missing() -> Response<Body> {
     let mut response = respond::build(404, "text/plain", Body::empty());
-    response.headers_mut().remove(http::header::CONTENT_TYPE);
+    response.headers_mut().remove(CONTENT_TYPE);
     response
 }
 

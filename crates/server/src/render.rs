@@ -174,6 +174,12 @@ fn partial(object: &Object) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
 }
 
+/// The metadata of something that is not stored, such as a review.
+pub fn partial_of(value: &Value) -> Value {
+    let metadata = value.get("metadata").cloned().unwrap_or_else(|| json!({}));
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+}
+
 /// How a kind is printed: by upstream's code, by a definition's columns, or by name and age.
 fn printer(kind: &Kind) -> Printer {
     match kind.custom.as_ref().and_then(|c| c.version()) {
@@ -304,16 +310,26 @@ impl EventWriter {
                 object["kind"] = "PartialObjectMetadata".into();
                 object["apiVersion"] = "meta.k8s.io/v1".into();
             }
-            Shape::Table => {
-                let with_columns = !std::mem::replace(&mut self.columns_sent, true);
-                object["kind"] = "PartialObjectMetadata".into();
-                object["apiVersion"] = "meta.k8s.io/v1".into();
-                let columns = if with_columns { printer(kind).column_definitions() } else { Value::Null };
-                object = json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": revision_only(revision),
-                    "columnDefinitions": columns, "rows": [{"cells": [], "object": object}]});
-            }
+            Shape::Table => object = self.bookmark_table(kind, object, revision, initial_end),
         }
         self.value(out, "BOOKMARK", &object);
+    }
+
+    /// A bookmark is printed as an object would be that has nothing but a revision.
+    fn bookmark_table(&mut self, kind: &Kind, bookmark: Value, revision: Revision, initial_end: bool) -> Value {
+        let with_columns = !std::mem::replace(&mut self.columns_sent, true);
+        let printer = printer(kind);
+        let columns = if with_columns { printer.column_definitions() } else { Value::Null };
+        let text = serde_json::to_vec(&bookmark).unwrap_or_default();
+        let cells = printer.row(&Object::new("".into(), text.into(), revision, revision).tree(), clock::unix()).cells;
+        let shown = match self.include {
+            IncludeObject::Object => bookmark,
+            // The mark at the end of what existed is always told.
+            IncludeObject::None if !initial_end => Value::Null,
+            IncludeObject::None | IncludeObject::Metadata => partial_of(&bookmark),
+        };
+        json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": revision_only(revision),
+            "columnDefinitions": columns, "rows": [{"cells": cells, "object": shown}]})
     }
 
     pub fn error(&mut self, out: &mut Vec<u8>, status: &Status) {

@@ -63,6 +63,7 @@ async fn make(kind: &Arc<Kind>, accept: Accept, call: &Call, reply: Reply) -> Re
                 Shape::Table if value["kind"] == "Scale" => {
                     scale::table(&value, render::include_object(&call.query)?, clock::unix())
                 }
+                Shape::Partial if value["kind"] != "Status" => render::partial_of(&value),
                 _ => value,
             };
             Ok(build(code, content_type, render::value(&value, accept.format)?.into()))

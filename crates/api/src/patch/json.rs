@@ -85,6 +85,8 @@ fn apply(doc: &mut Value, mut operation: Map<String, Value>, copied: &mut usize)
             let (parent, key) = find(doc, path)?;
             remove(parent, &key).map(drop)
         }
+        // The whole document, which has to be one again.
+        "replace" if path.is_empty() => (value.is_object() || value.is_array()).then(|| *doc = value),
         "replace" => {
             let (parent, key) = find(doc, path)?;
             replace(parent, &key, value)
@@ -105,6 +107,7 @@ fn apply(doc: &mut Value, mut operation: Map<String, Value>, copied: &mut usize)
             let (parent, key) = find(doc, path)?;
             add(parent, &key, copy)
         }
+        "test" if path.is_empty() => (*doc == value).then_some(()),
         "test" => {
             let (parent, key) = find(doc, path)?;
             let found = get(parent, &key)?;
@@ -239,6 +242,12 @@ mod tests {
             (json!([{"op":"add","path":"/list/-4","value":4}]), "/list", json!([4, 1, 2, 3])),
             (json!([{"op":"remove","path":"/list/-1"}]), "/list", json!([1, 2])),
             (json!([{"op":"replace","path":"/list/1","value":9}]), "/list", json!([1, 9, 3])),
+            (
+                json!([{"op":"replace","path":"","value":{"a":1}},{"op":"add","path":"/b","value":2}]),
+                "",
+                json!({"a":1,"b":2}),
+            ),
+            (json!([{"op":"test","path":"","value":doc},{"op":"replace","path":"","value":[1]}]), "", json!([1])),
         ];
         for (patch, at, want) in cases {
             let got = patched(&doc, &patch).unwrap();
@@ -259,6 +268,10 @@ mod tests {
             json!({"op":"add","path":"/absent/x","value":1}),
             json!({"op":"add","path":"/data/k/x","value":1}),
             json!({"op":"add","path":"","value":{}}),
+            json!({"op":"replace","path":"","value":"text"}),
+            json!({"op":"replace","path":"","value":null}),
+            json!({"op":"replace","path":""}),
+            json!({"op":"test","path":"","value":{}}),
             json!({"op":"move","from":"/data/absent","path":"/data/x"}),
             json!({"op":"frob","path":"/data/k"}),
             json!({"op":"add"}),

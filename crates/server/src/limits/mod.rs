@@ -45,6 +45,8 @@ pub struct Limits {
     pub sessions: usize,
     /// Bytes of what happened that are remembered of each resource: whoever watches more slowly than that starts over.
     pub history: usize,
+    /// How long a list can be continued that was begun, and the past be listed.
+    pub history_age: Duration,
 }
 
 impl Default for Limits {
@@ -62,6 +64,8 @@ impl Default for Limits {
             connections: 20_000,
             sessions: 16 << 10,
             history: 16 << 20,
+            // Upstream compacts its store as often.
+            history_age: Duration::from_secs(300),
         }
     }
 }

@@ -10,7 +10,9 @@ use api::{
 use serde_json::{Value, json};
 
 use super::{create, update, write};
-use crate::{call::Call, clock, negotiate::media_type, object::Object, render, reply::Reply, webhooks::convert};
+use crate::{
+    call::Call, clock, kinds::Kind, negotiate::media_type, object::Object, render, reply::Reply, webhooks::convert,
+};
 
 pub async fn patch(call: &Call) -> Result<Reply> {
     call.check_write_options("PatchOptions")?;
@@ -170,6 +172,14 @@ fn current(call: &Call, old: &Object) -> Result<Value> {
 /// A patched object goes through the same checks as one that was sent whole.
 fn accept(call: &Call, mut value: Value, patch: &Patch, old: &Object) -> Result<Value> {
     let kind = &*call.kind;
+    if !value.is_object() {
+        let why = format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ \
+             APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+            json_name(&value)
+        );
+        return Err(patch.refuse(&value.to_string(), &why));
+    }
     write::keep_reset(&mut value);
     if let (None, Some((schema, ty))) = (&kind.custom, kind.schema()) {
         // What a strategic patch says of kind and version is passed over, and what another takes away is put back.
@@ -178,9 +188,9 @@ fn accept(call: &Call, mut value: Value, patch: &Patch, old: &Object) -> Result<
                 value[field] = own.into();
             }
         }
-        write::check_kind(kind, &value)?;
         // Upstream shows the whole patched object, but the patch itself if it was a strategic one.
         let patched = if patch.strategic { String::new() } else { value.to_string() };
+        settle_kind(kind, &mut value).map_err(|why| patch.refuse(&patched, &why))?;
         let unknown = decode::conform(&schema, ty, &mut value).map_err(|why| patch.refuse(&patched, &why))?;
         judge_strict(call, patch, &patched, unknown)?;
     } else {
@@ -198,6 +208,18 @@ fn accept(call: &Call, mut value: Value, patch: &Patch, old: &Object) -> Result<
     write::default(kind, &mut value);
     write::dedup_owners(call, &mut value, " after mutating admission happens");
     Ok(value)
+}
+
+/// A patch may make an object of another version of its kind, which is brought back to the one of the request. One of another
+/// kind is refused.
+fn settle_kind(kind: &Kind, value: &mut Value) -> Result<(), String> {
+    let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
+    let (got_kind, got_version) = (text("kind"), text("apiVersion"));
+    if let Some(why) = write::is_of_other_kind(kind, &got_kind, &got_version) {
+        return Err(why);
+    }
+    let from = api::catalogue::split_api_version(&got_version);
+    api::convert::convert(kind.name(), from, (kind.group(), &kind.resource.version), value)
 }
 
 fn judge_strict(call: &Call, patch: &Patch, patched: &str, unknown: Vec<String>) -> Result<()> {

@@ -5,7 +5,9 @@ use api::{
     status::Result,
 };
 
-use crate::{call::Call, exports::View, kinds::Kind, object::Object, workspaces::wildcard::EVERYWHERE};
+use crate::{
+    call::Call, exports::View, kinds::Kind, object::Object, render, webhooks::convert, workspaces::wildcard::EVERYWHERE,
+};
 
 pub struct Selection {
     labels: LabelSelector,
@@ -62,13 +64,32 @@ impl Selection {
         object.key.starts_with(&self.prefix)
     }
 
-    /// Selectors only; the caller has checked that it [`covers`](Self::covers) the object.
+    /// Selectors only; the caller has checked that it [`covers`](Self::covers) the object, and has converted it if
+    /// [`sees_converted`](Self::sees_converted) says so.
     pub fn matches(&self, kind: &Kind, object: &Object) -> bool {
+        self.might_match(object) && (self.fields.is_empty() || self.fields_match(kind, object))
+    }
+
+    /// The same without the fields.
+    pub fn might_match(&self, object: &Object) -> bool {
         self.name.as_ref().is_none_or(|name| object.name() == name)
             && self.namespace.as_ref().is_none_or(|namespace| object.namespace() == namespace)
             && self.view.as_ref().is_none_or(|view| view.shows(object))
-            && (self.fields.is_empty()
-                || self.fields.matches_json(kind.group(), kind.plural(), kind.custom.is_some(), &object.json))
             && (self.labels.is_empty() || scan::labels_match(&object.json, &self.labels))
+    }
+
+    /// Whether fields are selected that only a webhook knows: those of the version that was asked for.
+    pub fn sees_converted(&self, kind: &Kind) -> bool {
+        let is_own = |field: &str| !field.starts_with("metadata.");
+        convert::by_webhook(kind).is_some() && self.fields.terms().iter().any(|term| is_own(&term.field))
+    }
+
+    fn fields_match(&self, kind: &Kind, object: &Object) -> bool {
+        let matches = |json: &[u8]| self.fields.matches_json(kind.group(), kind.plural(), kind.custom.is_some(), json);
+        match &kind.custom {
+            // It may lack defaults that were declared after it was written.
+            Some(custom) if object.revision <= custom.since => matches(&render::json(kind, object)),
+            _ => matches(&object.json),
+        }
     }
 }

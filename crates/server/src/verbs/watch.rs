@@ -54,16 +54,22 @@ pub async fn watch(call: &Call) -> Result<Reply> {
     if let Start::Existing { at_least, .. } = start {
         reach(call, at_least).await?;
     }
+    // Fields that only a webhook knows are looked at behind it.
+    let later = selection.sees_converted(&call.kind);
     let collection = call.server.cache.collection(&call.kind.collection);
     let changed = collection.subscribe();
     let (existing, position) = match start {
         Start::Existing { .. } => {
             let snapshot = call.snapshot();
+            let wanted = |object: &Object| match later {
+                true => selection.might_match(object),
+                false => selection.matches(&call.kind, object),
+            };
             let mut items = Vec::new();
             let mut turns = Turns::default();
             for object in snapshot.items.range(selection.prefix(), "") {
                 turns.pass().await;
-                if selection.matches(&call.kind, object) {
+                if wanted(object) {
                     items.push(if call.is_across() { wildcard::annotated(object) } else { object.clone() });
                 }
             }
@@ -76,7 +82,10 @@ pub async fn watch(call: &Call) -> Result<Reply> {
         Start::After(revision) => (Vec::new(), revision),
         Start::Now => (Vec::new(), call.snapshot().revision),
     };
-    let existing = convert::objects(&call.server, &call.kind, existing).await?;
+    let mut existing = convert::objects(&call.server, &call.kind, existing).await?;
+    if later {
+        existing.retain(|object| selection.matches(&call.kind, object));
+    }
     let seconds = match call.query.get("timeoutSeconds").parse::<u64>() {
         Ok(seconds) if seconds > 0 => seconds.min(86_400),
         _ => SHORTEST + rand::random_range(0..SHORTEST),
