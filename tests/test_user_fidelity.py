@@ -321,6 +321,18 @@ def test_a_namespace_takes_its_pods_first(center):
     wait_for("the namespace to go", lambda: center.request("GET", core)[0] == 404)
 
 
+def test_owners_in_a_circle_do_not_wait_for_each_other(center):
+    """Conformance: Garbage collector "should not be blocked by dependency circle"."""
+    maps = "/api/v1/namespaces/default/configmaps"
+    uids = [center.api("POST", maps, {"metadata": {"name": f"circle-{i}"}}, expect=(201,))["metadata"]["uid"] for i in range(3)]
+    for i in range(3):
+        owner = (i - 1) % 3
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": f"circle-{owner}", "uid": uids[owner], "controller": True, "blockOwnerDeletion": True}
+        center.api("PATCH", f"{maps}/circle-{i}", {"metadata": {"ownerReferences": [reference]}}, content_type=MERGE)
+    center.api("DELETE", f"{maps}/circle-0", {"propagationPolicy": "Foreground", "preconditions": {"uid": uids[0]}})
+    wait_for("the circle to go", lambda: not [i for i in center.api("GET", maps)["items"] if i["metadata"]["name"].startswith("circle-")])
+
+
 # ---- requests ----
 
 def test_timeouts_are_read(center, hook):

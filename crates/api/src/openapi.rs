@@ -69,21 +69,27 @@ pub fn v3<'a>(
     group_version: (&str, &str),
     resources: impl Iterator<Item = OpenApiResource<'a>>,
 ) -> Vec<u8> {
+    let resources: Vec<_> = resources.collect();
+    // Documents about definitions are another server's in upstream, which says a little less.
+    let defined = resources.iter().all(|r| matches!(r.schema, Definition::Custom(_)));
     let mut definitions = Definitions::new(schema, Dialect::V3, Some(group_version));
-    let (paths, custom) = describe(schema, Dialect::V3, resources, &mut definitions, raw);
+    if !defined {
+        definitions.reference_named(RESOURCE_LIST);
+    }
+    let (paths, custom) = describe(schema, Dialect::V3, resources.into_iter(), &mut definitions, raw);
     let mut schemas = definitions.finish();
     schemas.extend(custom);
-    written(&V3 {
-        components: json!({"schemas": schemas, "securitySchemes": security()}),
-        info: info(),
-        openapi: "3.0.0",
-        paths,
-    })
+    let (components, info) = match defined {
+        true => (json!({"schemas": schemas}), json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"})),
+        false => (json!({"schemas": schemas, "securitySchemes": security()}), info()),
+    };
+    written(&V3 { components, info, openapi: "3.0.0", paths })
 }
 
 /// The v2 document of all resources, in JSON.
 pub fn v2<'a>(schema: &Schema, resources: impl Iterator<Item = OpenApiResource<'a>>) -> Vec<u8> {
     let mut definitions = Definitions::new(schema, Dialect::V2, None);
+    definitions.reference_named(RESOURCE_LIST);
     let (paths, custom) = describe(schema, Dialect::V2, resources, &mut definitions, raw);
     let mut found = definitions.finish();
     found.extend(custom);
@@ -100,6 +106,7 @@ pub fn v2<'a>(schema: &Schema, resources: impl Iterator<Item = OpenApiResource<'
 /// The v2 document of all resources, in protobuf.
 pub fn v2_protobuf<'a>(schema: &Schema, resources: impl Iterator<Item = OpenApiResource<'a>>) -> Vec<u8> {
     let mut definitions = Definitions::new(schema, Dialect::V2, None);
+    definitions.reference_named(RESOURCE_LIST);
     let encode = |item: Value| protobuf::path_item(&item);
     let (paths, custom) = describe(schema, Dialect::V2, resources, &mut definitions, encode);
     let mut found = definitions.finish();
@@ -108,6 +115,8 @@ pub fn v2_protobuf<'a>(schema: &Schema, resources: impl Iterator<Item = OpenApiR
 }
 
 const SWAGGER: &str = "2.0";
+/// What the lists of resources are, which only some servers describe.
+const RESOURCE_LIST: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.APIResourceList";
 
 /// Fields in the order of their names, as the rest of a document is.
 #[derive(Serialize)]
@@ -157,7 +166,7 @@ fn describe<'a, T>(
 ) -> (BTreeMap<String, T>, Map<String, Value>) {
     let mut all = BTreeMap::new();
     let mut custom_definitions = Map::new();
-    for name in ["DeleteOptions", "Status", "Patch", "WatchEvent", "APIResourceList"] {
+    for name in ["DeleteOptions", "Status", "Patch", "WatchEvent"] {
         definitions.reference_named(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{name}"));
     }
     for OpenApiResource { resource, schema: source } in resources {

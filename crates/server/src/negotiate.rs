@@ -148,8 +148,13 @@ pub fn accept(header: &str, offer: Offer) -> Result<Accept> {
             Offer::CustomWatch => Offer::CustomObjects,
             other => other,
         };
-        let fits = clauses.iter().any(|(_, clause)| served(clause, as_list).is_some());
-        if fits { offer.refusal() } else { as_list.refusal() }
+        let fits = |offer: Offer| clauses.iter().any(|(_, clause)| served(clause, offer).is_some());
+        match (offer, as_list) {
+            _ if fits(as_list) => offer.refusal(),
+            // What nobody could have is told with all that there is.
+            (_, Offer::CustomObjects) if !fits(Offer::Objects) => Offer::Objects.refusal(),
+            _ => as_list.refusal(),
+        }
     })
 }
 

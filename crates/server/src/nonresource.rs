@@ -163,6 +163,10 @@ pub fn discovery_of(
     } else {
         discovery::resource_list(kinds, group, version)
     };
+    // Versions of groups that only definitions serve are not known to upstream's router.
+    if document.is_none() && !api::catalogue::groups().iter().any(|known| *known.name == *group) {
+        return Ok(not_found());
+    }
     in_format(&document.ok_or_else(Status::no_such_path)?, accept)
 }
 

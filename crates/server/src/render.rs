@@ -92,12 +92,17 @@ pub fn object(kind: &Kind, accept: Accept, include: IncludeObject, object: &Obje
         }
         (Shape::Object, Format::Yaml) => yaml(&in_version(kind, object).value()),
         (Shape::Partial, _) => value(&partial(object), accept.format),
-        (Shape::PartialList, _) => Err(Status::not_acceptable(format!(
-            "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
-            go_type(kind, "")
-        ))),
+        (Shape::PartialList, _) => Err(no_list(kind)),
         (Shape::Table, format) => in_format(table_of_one(kind, include, object, true), format),
     }
+}
+
+/// Metadata of a list was asked for, and there is only one object.
+pub fn no_list(kind: &Kind) -> Status {
+    Status::not_acceptable(format!(
+        "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
+        go_type(kind, "")
+    ))
 }
 
 /// JSON text of a built-in kind in any format.

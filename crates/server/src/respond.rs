@@ -64,6 +64,7 @@ async fn make(kind: &Arc<Kind>, accept: Accept, call: &Call, reply: Reply) -> Re
                     scale::table(&value, render::include_object(&call.query)?, clock::unix())
                 }
                 Shape::Partial if value["kind"] != "Status" => render::partial_of(&value),
+                Shape::PartialList if value["kind"] != "Status" => return Err(render::no_list(kind)),
                 _ => value,
             };
             Ok(build(code, content_type, render::value(&value, accept.format)?.into()))

@@ -111,6 +111,9 @@ fn custom_resources_join_in() {
     assert_eq!(definition["x-kubernetes-group-version-kind"][0]["kind"], "CronTab");
     let path = &document["paths"]["/apis/stable.example.com/v1/namespaces/{namespace}/crontabs/{name}"];
     assert_eq!(path["get"]["operationId"], "readStableExampleComV1NamespacedCronTab");
+    let told = path["get"]["responses"]["200"]["content"].as_object().unwrap();
+    assert_eq!(told.keys().collect::<Vec<_>>(), ["application/json", "application/yaml"]);
+    assert_eq!(document["info"]["title"], "Kubernetes CRD Swagger");
     let types = path["patch"]["requestBody"]["content"].as_object().unwrap();
     assert!(!types.contains_key("application/strategic-merge-patch+json"));
 

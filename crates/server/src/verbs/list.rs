@@ -230,6 +230,9 @@ fn decode(token: &str) -> Result<Continue> {
     let refuse = |why: String| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
     let bytes = BASE64.decode(token.trim_end_matches('=')).map_err(|error| match error {
         base64::DecodeError::InvalidByte(at, _) => refuse(format!("illegal base64 data at input byte {at}")),
+        base64::DecodeError::InvalidLength(length) => {
+            refuse(format!("illegal base64 data at input byte {}", length.saturating_sub(1)))
+        }
         other => refuse(other.to_string()),
     })?;
     match bytes.first() {
@@ -285,6 +288,7 @@ mod tests {
             decode("%%").err().unwrap().message,
             "invalid continue token: continue key is not valid: illegal base64 data at input byte 0"
         );
+        assert!(decode("zzzzx").err().unwrap().message.ends_with("illegal base64 data at input byte 4"));
         let newest = decode(&BASE64.encode(r#"{"v":"meta.k8s.io/v1","rv":-1,"start":"ns/x"}"#)).unwrap();
         assert_eq!((newest.rv, newest.start.as_str()), (-1, "ns/x"));
         assert!(decode(&BASE64.encode(r#"{"v":"meta.k8s.io/v1","rv":5,"start":"root//x"}"#)).is_ok());

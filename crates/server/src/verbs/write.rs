@@ -378,9 +378,10 @@ pub fn judge(kind: &Kind, value: &Value, errors: FieldErrors) -> Result<()> {
         return Ok(());
     }
     let name = value["metadata"]["name"].as_str().unwrap_or_default();
-    // Upstream names the kind that the object says it is.
-    let said = value["kind"].as_str().filter(|k| !k.is_empty() && kind.custom.is_some()).unwrap_or(kind.name());
-    Err(Status::invalid(kind.group(), said, name, &errors))
+    // Upstream names the kind and the group that the object says it is of.
+    let said = |field: &str| value[field].as_str().filter(|said| !said.is_empty() && kind.custom.is_some());
+    let group = said("apiVersion").map_or(kind.group(), |version| api::catalogue::split_api_version(version).0);
+    Err(Status::invalid(group, said("kind").unwrap_or(kind.name()), name, &errors))
 }
 
 /// What a commit changes besides the object itself (addresses, counters), all or nothing.
