@@ -381,20 +381,88 @@ def test_a_patch_may_replace_the_whole_document(center):
     center.api("PATCH", f"{maps}/whole", [{"op": "test", "path": "", "value": {}}], content_type=JSON_PATCH, expect=(422,))
 
 
+def refusal(center, path, patch, content_type=MERGE):
+    """What a patch is refused with that leads to no object of its kind."""
+    refused = center.api("PATCH", path, patch, content_type=content_type, expect=(422,))
+    assert refused["reason"] == "Invalid" and refused["details"]["causes"][0]["field"] == "patch", refused
+    assert refused["message"].startswith(' "" is invalid: patch: Invalid value: "{'), refused["message"]
+    return refused["message"].rsplit('}": ', 1)[1]
+
+
 def test_patches_that_change_the_kind(center):
     maps = "/api/v1/namespaces/default/configmaps"
-    center.api("POST", maps, {"metadata": {"name": "kind"}, "data": {"k": "v"}}, expect=(201,))
+    center.api("POST", maps, {"metadata": {"name": "kind"}, "data": {"k": "dmFs"}}, expect=(201,))
+    scheme = 'in scheme "pkg/api/legacyscheme/scheme.go:30"'
     for patch, why in [
         ({"kind": "Secret"}, "converting (v1.Secret) to (core.ConfigMap): unknown conversion"),
-        ({"kind": "Frob"}, 'no kind "Frob" is registered for version "v1" in scheme "pkg/api/legacyscheme/scheme.go:30"'),
-        ({"apiVersion": "v9"}, 'no kind "ConfigMap" is registered for version "v9" in scheme "pkg/api/legacyscheme/scheme.go:30"'),
+        ({"kind": "Secret", "data": {"k": "?"}}, "illegal base64 data at input byte 0"),
+        ({"kind": "Frob"}, f'no kind "Frob" is registered for version "v1" {scheme}'),
+        ({"apiVersion": "v9"}, f'no kind "ConfigMap" is registered for version "v9" {scheme}'),
+        ({"kind": 5}, "couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .kind of type string"),
     ]:
-        refused = center.api("PATCH", f"{maps}/kind", patch, content_type=MERGE, expect=(422,))
-        assert refused["reason"] == "Invalid" and refused["message"].startswith(' "" is invalid: patch: Invalid value: "{'), refused["message"]
-        assert refused["message"].endswith(why) and refused["details"]["causes"][0]["field"] == "patch"
+        assert refusal(center, f"{maps}/kind", patch) == why
+    # A kind that is taken away is put back; a version is not.
+    assert center.api("PATCH", f"{maps}/kind", {"kind": None, "data": {"x": "y"}}, content_type=MERGE)["data"]["x"] == "y"
+    gone = center.api("PATCH", f"{maps}/kind", {"apiVersion": None}, content_type=MERGE, expect=(400,))
+    assert gone["message"] == "the name of the object (kind based on URL) was undeterminable: name must be provided"
     # A strategic patch says nothing by it, and another version of the same kind is as good.
     center.api("PATCH", f"{maps}/kind", {"kind": "Secret"}, content_type="application/strategic-merge-patch+json")
     scalers = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
-    center.api("POST", scalers, {"metadata": {"name": "s"}, "spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}}, expect=(201,))
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
+    center.api("POST", scalers, {"metadata": {"name": "s"}, "spec": {"maxReplicas": 3, "scaleTargetRef": target}}, expect=(201,))
     got = center.api("PATCH", f"{scalers}/s", {"apiVersion": "autoscaling/v2", "spec": {"maxReplicas": 4}}, content_type=MERGE)
     assert (got["apiVersion"], got["spec"]["maxReplicas"]) == ("autoscaling/v1", 4)
+
+
+def test_patches_of_custom_resources_and_scales(center):
+    path = define(center, "shapes", "Shape", {"name": "v1", "schema": schema({"spec": {"type": "object", "properties": {"n": {"type": "integer"}}}})})
+    shape = f"{path}/namespaces/default/shapes"
+    center.api("POST", shape, {"apiVersion": "fidelity.example.com/v1", "kind": "Shape", "metadata": {"name": "a"}}, expect=(201,))
+    assert refusal(center, f"{shape}/a", {"kind": None}).startswith("Object 'Kind' is missing in '{")
+    assert refusal(center, f"{shape}/a", {"kind": 5}).startswith("couldn't get version/kind")
+    other = center.api("PATCH", f"{shape}/a", {"apiVersion": "v9"}, content_type=MERGE, expect=(422,))
+    assert other["message"] == 'Shape "a" is invalid: apiVersion: Invalid value: "v9": must be fidelity.example.com/v1'
+    # Custom resources are not changed without saying which version is meant.
+    whole = {"apiVersion": "fidelity.example.com/v1", "kind": "Shape", "metadata": {"name": "a"}}
+    refused = center.api("PATCH", f"{shape}/a", [{"op": "replace", "path": "", "value": whole}], content_type=JSON_PATCH, expect=(422,))
+    assert refused["message"] == ('shapes.fidelity.example.com "a" is invalid: metadata.resourceVersion: Invalid value: 0: '
+                                  "must be specified for an update")
+    deployments = "/apis/apps/v1/namespaces/default/deployments"
+    pod = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    center.api("POST", deployments, {"metadata": {"name": "scaled"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": pod}}, expect=(201,))
+    scale = f"{deployments}/scaled/scale"
+    assert refusal(center, scale, {"kind": "Frob"}).startswith('no kind "Frob" is registered for version "autoscaling/v1"')
+    wrong = center.api("PATCH", scale, {"spec": {"replicas": "x"}}, content_type=MERGE, expect=(422,))
+    assert wrong["message"].endswith("json: cannot unmarshal string into Go struct field ScaleSpec.spec.replicas of type int32")
+
+
+def test_small_answers(center):
+    """Found by asking a real kube-apiserver of 1.36.4 the same."""
+    maps = "/api/v1/namespaces/default/configmaps"
+    center.api("POST", maps, {"metadata": {"name": "small"}}, expect=(201,))
+    export = center.api("GET", f"{maps}/small?export=true", expect=(400,))
+    assert export["message"] == "the export parameter, deprecated since v1.14, is no longer supported"
+    # Only a Table has rows that may include objects.
+    center.api("GET", f"{maps}?includeObject=x")
+    center.api("GET", f"{maps}?includeObject=x", accept=TABLE, expect=(400,))
+    assert center.api("GET", "/version", accept="text/html", expect=(406,))["message"].endswith("Available representations: application/json")
+    center.api("GET", "/apis/apps", accept=TABLE, expect=(406,))
+    # The old form of a watch names an object, and is checked as a list.
+    old = "/api/v1/watch/namespaces/default/configmaps"
+    other = center.api("GET", f"{old}/small?timeoutSeconds=1&fieldSelector=metadata.name%3Dother", expect=(400,))
+    assert other["message"] == "fieldSelector metadata.name doesn't match requested name"
+    listed = center.api("GET", f"{old}?timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0", expect=(422,))
+    assert "sendInitialEvents is forbidden for list" in listed["message"]
+    broken = center.api("GET", f"{maps}?continue=x", expect=(400,))
+    assert broken["message"].endswith("illegal base64 data at input byte 0")
+    # A version of a group that only definitions serve is unknown to everybody.
+    path = define(center, "voids", "Void", {"name": "v1", "schema": schema()}, group="void.example.com")
+    status, headers, body = center.request("GET", path.replace("/v1", "/v2"))
+    assert (status, body) == (404, b"404 page not found\n"), body
+    refused = center.api("GET", f"{path}/namespaces/default/voids", accept="text/html", expect=(406,))
+    assert refused["message"].endswith("application/json, application/yaml, application/vnd.kubernetes.protobuf")
+    document = center.api("GET", "/openapi/v3/apis/void.example.com/v1")
+    assert document["info"] == {"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}
+    one = document["paths"]["/apis/void.example.com/v1/namespaces/{namespace}/voids/{name}"]
+    assert sorted(one["get"]["responses"]["200"]["content"]) == ["application/json", "application/yaml"]
+    assert sorted(one["patch"]["responses"]) == ["200", "401"]

@@ -75,6 +75,7 @@ pub fn v3<'a>(
     let mut definitions = Definitions::new(schema, Dialect::V3, Some(group_version));
     if !defined {
         definitions.reference_named(RESOURCE_LIST);
+        definitions.reference_named(WATCH_EVENT);
     }
     let (paths, custom) = describe(schema, Dialect::V3, resources.into_iter(), &mut definitions, raw);
     let mut schemas = definitions.finish();
@@ -90,6 +91,7 @@ pub fn v3<'a>(
 pub fn v2<'a>(schema: &Schema, resources: impl Iterator<Item = OpenApiResource<'a>>) -> Vec<u8> {
     let mut definitions = Definitions::new(schema, Dialect::V2, None);
     definitions.reference_named(RESOURCE_LIST);
+    definitions.reference_named(WATCH_EVENT);
     let (paths, custom) = describe(schema, Dialect::V2, resources, &mut definitions, raw);
     let mut found = definitions.finish();
     found.extend(custom);
@@ -107,6 +109,7 @@ pub fn v2<'a>(schema: &Schema, resources: impl Iterator<Item = OpenApiResource<'
 pub fn v2_protobuf<'a>(schema: &Schema, resources: impl Iterator<Item = OpenApiResource<'a>>) -> Vec<u8> {
     let mut definitions = Definitions::new(schema, Dialect::V2, None);
     definitions.reference_named(RESOURCE_LIST);
+    definitions.reference_named(WATCH_EVENT);
     let encode = |item: Value| protobuf::path_item(&item);
     let (paths, custom) = describe(schema, Dialect::V2, resources, &mut definitions, encode);
     let mut found = definitions.finish();
@@ -115,8 +118,9 @@ pub fn v2_protobuf<'a>(schema: &Schema, resources: impl Iterator<Item = OpenApiR
 }
 
 const SWAGGER: &str = "2.0";
-/// What the lists of resources are, which only some servers describe.
+/// What lists of resources and events of watches are, which only some servers describe.
 const RESOURCE_LIST: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.APIResourceList";
+const WATCH_EVENT: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent";
 
 /// Fields in the order of their names, as the rest of a document is.
 #[derive(Serialize)]
@@ -166,7 +170,7 @@ fn describe<'a, T>(
 ) -> (BTreeMap<String, T>, Map<String, Value>) {
     let mut all = BTreeMap::new();
     let mut custom_definitions = Map::new();
-    for name in ["DeleteOptions", "Status", "Patch", "WatchEvent"] {
+    for name in ["DeleteOptions", "Status", "Patch"] {
         definitions.reference_named(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{name}"));
     }
     for OpenApiResource { resource, schema: source } in resources {

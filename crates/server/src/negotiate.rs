@@ -97,10 +97,10 @@ impl Offer {
 
     fn refusal(self) -> Status {
         let list = match self {
-            Self::Objects | Self::List | Self::Tableless => {
+            // Upstream names all that it has, whether or not a custom resource has it.
+            Self::Objects | Self::List | Self::Tableless | Self::CustomObjects => {
                 "application/json, application/yaml, application/vnd.kubernetes.protobuf"
             }
-            Self::CustomObjects => "application/json, application/yaml",
             Self::Watch => "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
             Self::CustomWatch => "application/json;stream=watch",
         };
@@ -148,13 +148,8 @@ pub fn accept(header: &str, offer: Offer) -> Result<Accept> {
             Offer::CustomWatch => Offer::CustomObjects,
             other => other,
         };
-        let fits = |offer: Offer| clauses.iter().any(|(_, clause)| served(clause, offer).is_some());
-        match (offer, as_list) {
-            _ if fits(as_list) => offer.refusal(),
-            // What nobody could have is told with all that there is.
-            (_, Offer::CustomObjects) if !fits(Offer::Objects) => Offer::Objects.refusal(),
-            _ => as_list.refusal(),
-        }
+        let fits = clauses.iter().any(|(_, clause)| served(clause, as_list).is_some());
+        if fits { offer.refusal() } else { as_list.refusal() }
     })
 }
 

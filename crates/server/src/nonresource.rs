@@ -49,7 +49,10 @@ pub async fn answer(
     headers: &HeaderMap,
 ) -> Result<Response<Body>> {
     match path {
-        "/version" => Ok(json_reply(200, &version())),
+        "/version" => {
+            check_version_accept(headers)?;
+            Ok(json_reply(200, &version()))
+        }
         // They are about all workspaces.
         "/metrics" if here.cluster != ROOT => Ok(not_found()),
         "/metrics" => Ok(respond::build(
@@ -77,6 +80,17 @@ pub async fn answer(
 /// What upstream's router says of a path that leads nowhere.
 pub fn not_found() -> Response<Body> {
     respond::build(404, "text/plain; charset=utf-8", Bytes::from_static(b"404 page not found\n").into())
+}
+
+/// Upstream's router knows that the version comes in JSON only.
+fn check_version_accept(headers: &HeaderMap) -> Result<()> {
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let fits = |clause: &str| matches!(clause.split(';').next().unwrap_or_default().trim(), "*/*" | "application/json");
+    if accept.trim().is_empty() || accept.split(',').any(fits) {
+        return Ok(());
+    }
+    let what = "406: Not Acceptable\n\nAvailable representations: application/json";
+    Err(Status::not_acceptable(what).with_causes(Vec::new()))
 }
 
 pub fn version() -> Value {
@@ -172,10 +186,10 @@ pub fn discovery_of(
 
 fn in_format(document: &Value, accept: &str) -> Result<Response<Body>> {
     let accept = match negotiate::accept(accept, negotiate::Offer::CustomObjects) {
-        Ok(accept) => accept,
+        Ok(accept) if accept.shape == negotiate::Shape::Object => accept,
         // These documents have no protobuf form here; those who ask for it can read JSON as well.
-        Err(_) if accept.contains("protobuf") => negotiate::Accept::JSON,
-        Err(_) => {
+        _ if accept.contains("protobuf") => negotiate::Accept::JSON,
+        _ => {
             return Err(Status::not_acceptable(
                 "only the following media types are accepted: application/json, application/yaml, \
                  application/vnd.kubernetes.protobuf",

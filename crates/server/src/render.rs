@@ -79,8 +79,9 @@ fn in_version(kind: &Kind, object: &Object) -> Object {
     Object::new(object.key.clone(), json(kind, object), object.created, object.revision)
 }
 
-pub fn include_object(query: &Query) -> Result<IncludeObject> {
-    IncludeObject::parse(query.get("includeObject"))
+/// What the rows of a Table hold of their objects. Nobody else is asked.
+pub fn include_object(accept: Accept, query: &Query) -> Result<IncludeObject> {
+    IncludeObject::parse(if accept.shape == Shape::Table { query.get("includeObject") } else { "" })
 }
 
 /// One object.

@@ -217,6 +217,11 @@ impl Query {
         self.0.iter().any(|(k, _)| k == name)
     }
 
+    /// The same without one of the parameters.
+    pub fn without(&self, name: &str) -> Self {
+        Self(self.0.iter().filter(|(k, _)| k != name).cloned().collect())
+    }
+
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(k, _)| k == name).map(|(_, v)| v.as_str())
     }

@@ -14,8 +14,19 @@ const MAX_OPERATIONS: usize = 10_000;
 /// Copies may not add more than this: a short patch could otherwise double a document again and again.
 const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
-/// Applies a JSON patch; `doc` is untouched when any operation fails.
+/// Applies a JSON patch; `doc` is untouched when any operation fails, or when it would be no object any more.
 pub fn json(doc: &mut Value, patch: &[u8]) -> Result<()> {
+    let mut patched = doc.clone();
+    json_to_any(&mut patched, patch)?;
+    if !patched.is_object() {
+        return Err(rejected());
+    }
+    *doc = patched;
+    Ok(())
+}
+
+/// The same for callers that look at what comes out: a patch may replace the whole document by a list.
+pub fn json_to_any(doc: &mut Value, patch: &[u8]) -> Result<()> {
     let operations = decode(patch)?;
     if operations.len() > MAX_OPERATIONS {
         return Err(Status::too_large(format!(
@@ -217,7 +228,7 @@ mod tests {
 
     fn patched(doc: &Value, patch: &Value) -> Result<Value> {
         let mut doc = doc.clone();
-        json(&mut doc, patch.to_string().as_bytes()).map(|()| doc)
+        json_to_any(&mut doc, patch.to_string().as_bytes()).map(|()| doc)
     }
 
     #[test]
@@ -268,6 +279,7 @@ mod tests {
             json!({"op":"add","path":"/absent/x","value":1}),
             json!({"op":"add","path":"/data/k/x","value":1}),
             json!({"op":"add","path":"","value":{}}),
+            json!({"op":"replace","path":"","value":[1]}),
             json!({"op":"replace","path":"","value":"text"}),
             json!({"op":"replace","path":"","value":null}),
             json!({"op":"replace","path":""}),

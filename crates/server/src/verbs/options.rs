@@ -117,6 +117,14 @@ pub fn get(query: &Query) -> Result<Revision> {
     }
 }
 
+/// Objects were once told without what the server had added.
+pub fn check_export(query: &Query) -> Result<()> {
+    match query.flag("export") {
+        false => Ok(()),
+        true => Err(Status::bad_request("the export parameter, deprecated since v1.14, is no longer supported")),
+    }
+}
+
 pub fn limit(query: &Query) -> Result<usize> {
     let number = |name: &str| if query.has(name) { int(query.get(name)) } else { Ok(0) };
     number("timeoutSeconds")?;

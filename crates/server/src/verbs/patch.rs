@@ -53,7 +53,7 @@ async fn json_patch(call: &Call) -> Result<Reply> {
         return Err(undecodable(&body.value, "[]handlers.jsonPatchOp"));
     }
     patched(call, &Patch { shown: String::new(), duplicates: Vec::new(), strategic: false }, |value| {
-        api::patch::json(value, &call.body)
+        api::patch::json_to_any(value, &call.body)
     })
     .await
 }
@@ -195,6 +195,9 @@ fn accept(call: &Call, mut value: Value, patch: &Patch, old: &Object) -> Result<
         return Err(Status::modified(kind.group(), kind.plural(), &call.target.name));
     }
     update::check_name(call, &value)?;
+    if kind.custom.is_some() && value["apiVersion"].as_str().is_none_or(str::is_empty) {
+        return Err(Status::internal("Object 'apiVersion' is missing in 'object has no apiVersion field'"));
+    }
     if asked.is_none() && !api::strategy::allow_unconditional_update(kind.group(), kind.plural()) {
         return Err(update::unversioned(call));
     }
@@ -233,12 +236,8 @@ fn check_texts(value: &Value) -> Result<(), String> {
 /// The same for custom resources. A wrong kind or version is told by their validation, a missing one here.
 fn conform_custom(kind: &Kind, value: &mut Value, patch: &Patch, patched: &str) -> Result<Vec<String>> {
     check_texts(value).map_err(|why| patch.refuse(patched, &why))?;
-    let is_missing = |field: &str| value[field].as_str().is_none_or(str::is_empty);
-    if is_missing("kind") {
+    if value["kind"].as_str().is_none_or(str::is_empty) {
         return Err(patch.refuse(patched, &format!("Object 'Kind' is missing in '{patched}'")));
-    }
-    if is_missing("apiVersion") {
-        return Err(Status::internal("Object 'apiVersion' is missing in 'object has no apiVersion field'"));
     }
     write::conform(kind, value)
 }

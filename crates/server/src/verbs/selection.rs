@@ -2,7 +2,7 @@
 
 use api::{
     selector::{FieldSelector, LabelSelector, scan},
-    status::Result,
+    status::{Result, Status},
 };
 
 use crate::{
@@ -34,6 +34,9 @@ impl Selection {
         };
         // The old form of a watch on one object names it in the path.
         let in_path = Some(call.target.name.clone()).filter(|name| !name.is_empty());
+        if in_path.is_some() && !fields.is_empty() && fields.exact("metadata.name") != in_path.as_deref() {
+            return Err(Status::bad_request("fieldSelector metadata.name doesn't match requested name"));
+        }
         let name = fields.exact("metadata.name").map(str::to_owned).or(in_path);
         let across = call.cluster == EVERYWHERE && !call.target.namespace.is_empty();
         let namespace = across.then(|| call.target.namespace.clone());

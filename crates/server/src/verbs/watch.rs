@@ -48,7 +48,14 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 const SHORTEST: u64 = 1800;
 
 pub async fn watch(call: &Call) -> Result<Reply> {
-    let start = options::watch(&call.query)?;
+    let start = match call.target.watch {
+        // The old form of a watch is checked as a list, as it says nothing of a watch in its query.
+        true if !call.query.flag("watch") => {
+            options::list(&call.query)?;
+            options::watch(&call.query.without("resourceVersionMatch").without("continue"))?
+        }
+        _ => options::watch(&call.query)?,
+    };
     options::limit(&call.query)?;
     let selection = Selection::of(call)?;
     if let Start::Existing { at_least, .. } = start {
@@ -90,7 +97,7 @@ pub async fn watch(call: &Call) -> Result<Reply> {
         Ok(seconds) if seconds > 0 => seconds.min(86_400),
         _ => SHORTEST + rand::random_range(0..SHORTEST),
     };
-    let include = render::include_object(&call.query)?;
+    let include = render::include_object(call.accept, &call.query)?;
     let gate = exports::Gate::of(call, position)?;
     let alike = gate.is_none() && convert::by_webhook(&call.kind).is_none() && call.accept.shape != Shape::Table;
     let audience = selection.text().filter(|_| alike).map(|selected| {

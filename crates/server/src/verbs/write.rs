@@ -172,7 +172,7 @@ fn summary(body: &[u8]) -> String {
     }
 }
 
-fn unregistered(kind: &str, api_version: &str) -> String {
+pub fn unregistered(kind: &str, api_version: &str) -> String {
     format!(
         "no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"pkg/api/legacyscheme/scheme.go:30\""
     )
