@@ -101,8 +101,9 @@ impl Offer {
             Self::Objects | Self::List | Self::Tableless | Self::CustomObjects => {
                 "application/json, application/yaml, application/vnd.kubernetes.protobuf"
             }
-            Self::Watch => "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
-            Self::CustomWatch => "application/json;stream=watch",
+            Self::Watch | Self::CustomWatch => {
+                "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+            }
         };
         Status::not_acceptable(format!("only the following media types are accepted: {list}"))
     }
