@@ -10,7 +10,8 @@ use crate::{
     request::{Query, Route, Verb},
 };
 
-/// Nobody may ask for more than upstream's server waits for anything. Asking for more, or for nothing, is asking for this.
+/// Nobody may ask for more than upstream's server waits for anything. Asking for more, or for nothing, is asking for
+/// this.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// Refuses a timeout that is none. Requests that go on for as long as both ends like have no use for one.

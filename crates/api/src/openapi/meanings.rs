@@ -1,4 +1,5 @@
-//! What the fields of metadata mean, for `kubectl explain`. Every kind has them, so they are described here, in a sentence each.
+//! What the fields of metadata mean, for `kubectl explain`. Every kind has them, so they are described here, in a
+//! sentence each.
 
 use serde_json::Value;
 

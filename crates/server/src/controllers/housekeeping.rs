@@ -40,8 +40,8 @@ pub async fn run(server: Arc<Server>) {
     }
 }
 
-/// Lists of which somebody has a part grow old on a quiet server too. As upstream's compaction does, a write sees to it that what is
-/// listed later is of another revision.
+/// Lists of which somebody has a part grow old on a quiet server too. As upstream's compaction does, a write sees to it
+/// that what is listed later is of another revision.
 async fn move_on(server: &Arc<Server>) {
     let mark = Op::Put { key: MARK.to_owned(), value: Bytes::from(clock::now()) };
     if let Err(error) = server.cache.store().commit(Commit { compares: Vec::new(), ops: vec![mark] }).await {

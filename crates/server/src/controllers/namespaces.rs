@@ -59,7 +59,8 @@ pub fn root_ca(server: &Server) -> Value {
         distributions of Kubernetes clusters."}}, "data": {"ca.crt": server.identity.ca_pem()}})
 }
 
-/// Where Pods lie. They go first: what protects or configures them, such as a NetworkPolicy, stays until they have ended.
+/// Where Pods lie. They go first: what protects or configures them, such as a NetworkPolicy, stays until they have
+/// ended.
 const PODS: &str = "core/pods";
 
 /// Empties a namespace, says what is left, and lets it go when nothing is.

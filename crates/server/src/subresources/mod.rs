@@ -55,7 +55,8 @@ pub async fn virtual_kind(call: &Call, verb: Verb) -> Option<Result<Reply>> {
     }
 }
 
-/// Whether upstream prints what a request to this place answers. It prints neither reviews nor what only does something.
+/// Whether upstream prints what a request to this place answers. It prints neither reviews nor what only does
+/// something.
 pub fn have_table(kind: &Kind, target: &Target) -> bool {
     match target.subresource.as_str() {
         "" => {

@@ -242,8 +242,8 @@ fn conform_custom(kind: &Kind, value: &mut Value, patch: &Patch, patched: &str) 
     write::conform(kind, value)
 }
 
-/// The same for another patch. A kind that it takes away is put back. It may make an object of another version of its kind,
-/// which is brought back to the one of the request; one of another kind is refused.
+/// The same for another patch. A kind that it takes away is put back. It may make an object of another version of its
+/// kind, which is brought back to the one of the request; one of another kind is refused.
 fn conform(call: &Call, value: &mut Value, patch: &Patch, patched: &str) -> Result<Vec<String>> {
     let kind = &*call.kind;
     check_texts(value).map_err(|why| patch.refuse(patched, &why))?;
