@@ -16,7 +16,7 @@ use types::ObjectKey;
 use crate::{
     book::{Book, CLUSTER, GONE, HELD, LINK, Progress, TOLD},
     held::{Held, Reported},
-    place, report,
+    place, report, scale,
 };
 
 /// How often a batch is put together anew when local clients write to the same objects.
@@ -34,7 +34,9 @@ pub fn place_of<'a>(server: &'a Arc<Server>, key: &ObjectKey<'a>) -> Place<'a> {
 /// What is remembered of an object, and the revision at which it was written down.
 pub fn held(server: &Server, key: &str) -> Option<(Held, store::Revision)> {
     let record = server.cache.get(HELD, key)?;
-    Some((serde_json::from_slice(&record.json).unwrap_or_default(), record.revision))
+    let mut held: Held = serde_json::from_slice(&record.json).unwrap_or_default();
+    held.is_autoscaled = ObjectKey::parse(key).is_some_and(|key| scale::is_autoscaled(server, &key));
+    Some((held, record.revision))
 }
 
 /// Why an object was not taken.

@@ -29,6 +29,9 @@ pub struct Held {
     /// The state that the center has acked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reported: Option<Reported>,
+    /// A HorizontalPodAutoscaler of this edge sets the number of its replicas. It is looked up whenever this is read, and not kept.
+    #[serde(skip)]
+    pub is_autoscaled: bool,
 }
 
 /// A state by its hash. One of another epoch is void.

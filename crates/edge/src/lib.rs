@@ -14,6 +14,7 @@ pub mod node;
 pub mod owner;
 mod place;
 mod report;
+mod scale;
 pub mod show;
 #[cfg(test)]
 mod tests;

@@ -44,6 +44,7 @@ pub fn place(
         adopted: before.map_or(existing.is_some(), |before| before.adopted),
         reported: before.and_then(|before| before.reported),
         hash: 0,
+        is_autoscaled: false,
     };
     if let Some(existing) = existing {
         keep_local(key, &mut content, existing, before.unwrap_or(&Held::default()));
@@ -88,6 +89,13 @@ fn keep_local(key: &ObjectKey<'_>, content: &mut Value, existing: &Value, before
         {
             parent.insert(name.to_owned(), value.clone());
         }
+    }
+    // What an autoscaler of this edge decided stays, whatever the center sends.
+    if before.is_autoscaled
+        && let Some(replicas) = existing.pointer("/spec/replicas").filter(|replicas| replicas.is_number())
+        && let Some(spec) = content.get_mut("spec").and_then(Value::as_object_mut)
+    {
+        spec.insert("replicas".to_owned(), replicas.clone());
     }
 }
 
@@ -282,6 +290,20 @@ mod tests {
             prop_assert_eq!(names(&left["metadata"]["annotations"]), local_only.clone());
             prop_assert_eq!(set(&left), local_only);
         }
+    }
+
+    #[test]
+    fn an_autoscaler_of_the_edge_decides_on_replicas() {
+        let key = ObjectKey { collection: "apps/deployments", namespace: "shop", name: "web" };
+        let sent = |replicas: i32| json!({"metadata": {"name": "web"}, "spec": {"replicas": replicas, "paused": true}});
+        let there = json!({"metadata": {"name": "web"}, "spec": {"replicas": 7}});
+        for (is_autoscaled, expected) in [(false, 2), (true, 7)] {
+            let before = Held { is_autoscaled, ..Held::default() };
+            let (placed, _) = place(&key, sent(2), Some(&there), Some(&before));
+            assert_eq!(placed["spec"], json!({"replicas": expected, "paused": true}));
+        }
+        let (first, _) = place(&key, sent(2), None, None);
+        assert_eq!(first["spec"]["replicas"], 2, "the first number is the center's");
     }
 
     #[test]

@@ -102,6 +102,9 @@ pub struct EdgeSettings {
     /// At most this many Pods that have ended are kept before the oldest are deleted; 0 keeps all. 500 unless said otherwise.
     #[arg(long, env = "SELVEDGE_TERMINATED_POD_GC_THRESHOLD", value_name = "COUNT")]
     terminated_pod_gc_threshold: Option<usize>,
+    /// How often each HorizontalPodAutoscaler is looked at, as in 15s; that is also what counts unless said otherwise.
+    #[arg(long, env = "SELVEDGE_HORIZONTAL_POD_AUTOSCALER_SYNC_PERIOD", value_name = "DURATION")]
+    horizontal_pod_autoscaler_sync_period: Option<String>,
     /// With --runtime process: what is run for an image, as in --image nginx='/usr/sbin/nginx -g "daemon off;"'. Can be given several times.
     #[arg(long = "image", value_name = "NAME=COMMAND")]
     images: Vec<String>,
@@ -140,9 +143,19 @@ struct Own {
     kubeconfig: Option<PathBuf>,
     controllers: Vec<String>,
     terminated_pod_gc_threshold: usize,
+    horizontal_pod_autoscaler_sync_period: String,
     /// Commands by image, as on the command line.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     images: BTreeMap<String, Vec<String>>,
+}
+
+/// From one second, as nothing is measured more often, to an hour, as no window is longer.
+fn sync_period(text: &str) -> Result<Duration> {
+    let parsed = text.parse::<jiff::SignedDuration>().ok().and_then(|period| Duration::try_from(period).ok());
+    let allowed = Duration::from_secs(1)..=Duration::from_secs(3600);
+    parsed.filter(|period| allowed.contains(period)).with_context(|| {
+        format!("--horizontal-pod-autoscaler-sync-period is {text:?}: give a duration from 1s to 1h, as in 15s")
+    })
 }
 
 impl Default for Own {
@@ -157,6 +170,7 @@ impl Default for Own {
             kubeconfig: None,
             controllers: vec!["*".into()],
             terminated_pod_gc_threshold: workloads::Options::default().terminated_pods,
+            horizontal_pod_autoscaler_sync_period: "15s".into(),
             images: BTreeMap::new(),
         }
     }
@@ -195,7 +209,7 @@ impl EdgeConfig {
                 || format!("{} is not a valid configuration (`selvedge edge config` prints one)", path.display());
             let mut all: yaml_serde::Mapping = yaml_serde::from_str(&text).with_context(wrong)?;
             let mut mine = yaml_serde::Mapping::new();
-            const OWN: [&str; 10] = [
+            const OWN: [&str; 11] = [
                 "center",
                 "token",
                 "tokenFile",
@@ -205,6 +219,7 @@ impl EdgeConfig {
                 "kubeconfig",
                 "controllers",
                 "terminatedPodGcThreshold",
+                "horizontalPodAutoscalerSyncPeriod",
                 "images",
             ];
             for field in OWN {
@@ -234,6 +249,9 @@ impl EdgeConfig {
         own.controllers.retain(|name| !name.is_empty());
         own.terminated_pod_gc_threshold =
             settings.terminated_pod_gc_threshold.unwrap_or(own.terminated_pod_gc_threshold);
+        own.horizontal_pod_autoscaler_sync_period =
+            settings.horizontal_pod_autoscaler_sync_period.unwrap_or(own.horizontal_pod_autoscaler_sync_period);
+        sync_period(&own.horizontal_pod_autoscaler_sync_period)?;
         workloads::which(own.controllers.iter().map(String::as_str))?;
         if own.kubeconfig.is_some() && own.runtime != Runtime::Cluster {
             bail!("--kubeconfig names the cluster of --runtime cluster, which was not asked for");
@@ -344,8 +362,11 @@ async fn run_until(config: &EdgeConfig, signals: &mut Stop) -> Result<()> {
     let running = start(&config.server, &agent, &runs).await?;
     tokio::spawn(memory::keep_small());
     let (stop, stopped) = watch::channel(false);
-    let options =
-        workloads::Options { terminated_pods: config.own.terminated_pod_gc_threshold, volumes: config.volumes() };
+    let options = workloads::Options {
+        terminated_pods: config.own.terminated_pod_gc_threshold,
+        volumes: config.volumes(),
+        autoscaler_period: sync_period(&config.own.horizontal_pod_autoscaler_sync_period)?,
+    };
     let clients = inside::clients(&running.server);
     if options.volumes.is_some() && config.controllers().contains(&workloads::Controller::LocalProvisioner) {
         tokio::spawn(workloads::make_default_class(inside::client(&running.server, User::itself())));

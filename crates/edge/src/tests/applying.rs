@@ -320,3 +320,26 @@ async fn what_is_only_made_is_never_changed_and_what_is_let_go_of_stays() {
     assert_eq!(left["metadata"]["labels"], json!({"app": "shop"}));
     assert!(left["metadata"].get("annotations").is_none() && edge.held(C).is_none());
 }
+
+#[tokio::test]
+async fn an_autoscaler_of_the_edge_keeps_its_number_of_replicas() {
+    let edge = edge(Arc::new(MemoryStore::default())).await;
+    edge.apply(&[(WEB, Some(deployment("one")))]).await.unwrap();
+    const AUTOSCALER: &str = "autoscaling/horizontalpodautoscalers/default/web";
+    let autoscaler = json!({"kind": "HorizontalPodAutoscaler", "apiVersion": "autoscaling/v2", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"maxReplicas": 9, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}});
+    let image = |value: &Value| value.pointer("/spec/template/spec/containers/0/image").cloned().unwrap();
+    for (there, number) in [(true, 7), (false, 1)] {
+        match there {
+            true => edge.write(AUTOSCALER, &autoscaler).await,
+            false => edge.delete(AUTOSCALER).await,
+        }
+        edge.edit(WEB, |value| value["spec"]["replicas"] = 7.into()).await;
+        let sent = deployment(if there { "two" } else { "three" });
+        edge.apply(&[(WEB, Some(sent.clone()))]).await.unwrap();
+        let now = edge.get(WEB).unwrap();
+        assert_eq!((&now["spec"]["replicas"], image(&now)), (&json!(number), image(&sent)));
+        // The center is told that the edge holds what it sent.
+        assert_holds(&edge, &[(WEB, &sent)]);
+    }
+}
