@@ -27,6 +27,7 @@ use crate::{
     config::{Config, Settings, StoreKind},
     deploy, fleet, inside, memory,
     process::Process,
+    remembered::{self, Found, Record, Said},
     stop::Stop,
     up::words,
 };
@@ -66,7 +67,12 @@ enum Command {
     /// Print everything that runs an edge inside an existing cluster, for kubectl apply.
     Manifest(deploy::Manifest),
     /// Print a systemd unit that runs an edge on a bare node.
-    SystemdUnit,
+    SystemdUnit {
+        /// What runs what the center sent, written into the unit. Without it the unit uses SELVEDGE_RUNTIME, or what the
+        /// data directory remembers.
+        #[arg(long, value_enum)]
+        runtime: Option<Runtime>,
+    },
     /// Print the configuration that an edge would run with: defaults, file, environment and flags together.
     Config(Box<EdgeSettings>),
 }
@@ -90,9 +96,12 @@ pub struct EdgeSettings {
     /// Labels for the SyncTarget, as in region=west,kind=store. Used when the edge joins.
     #[arg(long, env = "SELVEDGE_LABELS", value_delimiter = ',', value_name = "KEY=VALUE")]
     labels: Vec<String>,
-    /// What runs what the center sent.
+    /// What runs what the center sent. The data directory remembers it: later starts need not say it. [default: process]
     #[arg(long, env = "SELVEDGE_RUNTIME", value_enum)]
     runtime: Option<Runtime>,
+    /// Lets --runtime and --kubeconfig replace what the data directory remembers. Needed once.
+    #[arg(long)]
+    change_runtime: bool,
     /// With --runtime cluster: how to reach the cluster. Without it, the one that this program runs in.
     #[arg(long, env = "SELVEDGE_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -121,6 +130,16 @@ pub enum Runtime {
     Cluster,
 }
 
+impl std::fmt::Display for Runtime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Process => "process",
+            Self::Kubelet => "kubelet",
+            Self::Cluster => "cluster",
+        })
+    }
+}
+
 /// The part of a configuration file that is the edge's.
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -135,7 +154,9 @@ struct Own {
     name: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     labels: BTreeMap<String, String>,
-    runtime: Runtime,
+    /// Always there once everything is resolved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runtime: Option<Runtime>,
     #[serde(skip_serializing_if = "Option::is_none")]
     kubeconfig: Option<PathBuf>,
     controllers: Vec<String>,
@@ -153,7 +174,7 @@ impl Default for Own {
             token_file: None,
             name: None,
             labels: BTreeMap::new(),
-            runtime: Runtime::default(),
+            runtime: None,
             kubeconfig: None,
             controllers: vec!["*".into()],
             terminated_pod_gc_threshold: workloads::Options::default().terminated_pods,
@@ -178,7 +199,7 @@ pub fn run(edge: Edge) -> Result<()> {
         }
         Some(Command::Revoke(revoke)) => fleet::run_revoke(&revoke),
         Some(Command::Manifest(manifest)) => say(&manifest.text()?),
-        Some(Command::SystemdUnit) => say(deploy::UNIT),
+        Some(Command::SystemdUnit { runtime }) => say(&deploy::unit(runtime)),
         Some(Command::Config(settings)) => say(&yaml_serde::to_string(&EdgeConfig::resolve(*settings)?)?),
     }
 }
@@ -228,39 +249,53 @@ impl EdgeConfig {
             own.labels.insert(key.to_owned(), value.to_owned());
         }
         own.token_file = settings.token_file.filter(|path| !path.as_os_str().is_empty()).or(own.token_file);
-        own.runtime = settings.runtime.unwrap_or(own.runtime);
+        own.runtime = settings.runtime.or(own.runtime);
         own.kubeconfig = settings.kubeconfig.filter(|path| !path.as_os_str().is_empty()).or(own.kubeconfig);
         own.controllers = settings.controllers.unwrap_or(own.controllers);
         own.controllers.retain(|name| !name.is_empty());
         own.terminated_pod_gc_threshold =
             settings.terminated_pod_gc_threshold.unwrap_or(own.terminated_pod_gc_threshold);
         workloads::which(own.controllers.iter().map(String::as_str))?;
-        if own.kubeconfig.is_some() && own.runtime != Runtime::Cluster {
-            bail!("--kubeconfig names the cluster of --runtime cluster, which was not asked for");
-        }
         for image in &settings.images {
             let (name, command) = Images::parse(image).map_err(anyhow::Error::msg)?;
             own.images.insert(name, command);
-        }
-        if !own.images.is_empty() && own.runtime != Runtime::Process {
-            bail!("--image is for --runtime process, which was not asked for");
         }
         let config = Config::resolve(server, config)?;
         if config.store != StoreKind::Sqlite {
             bail!("an edge keeps its data in a file of its own: --store {:?} is for centers", config.store);
         }
+        let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+        let said = Said {
+            runtime: own.runtime,
+            kubeconfig: own.kubeconfig.take().map(absolute),
+            change: settings.change_runtime,
+        };
+        let chosen = remembered::decide(&said, &Found::read(&config.data_dir)?, &config.data_dir)?;
+        (own.runtime, own.kubeconfig) = (Some(chosen.runtime), chosen.kubeconfig);
+        if !own.images.is_empty() && chosen.runtime != Runtime::Process {
+            bail!("--image is for --runtime process, and this edge has --runtime {}", chosen.runtime);
+        }
         Ok(Self { own, server: config })
+    }
+
+    fn runtime(&self) -> Runtime {
+        self.own.runtime.unwrap_or_default()
+    }
+
+    /// What later starts are to remember.
+    fn record(&self) -> Record {
+        Record { runtime: self.runtime(), kubeconfig: self.own.kubeconfig.clone() }
     }
 
     /// The cluster that everything goes to, if there is one.
     fn cluster(&self, agent: &Arc<Agent>) -> Option<Arc<Cluster>> {
         let way = self.own.kubeconfig.clone().map_or(Way::Within, Way::Kubeconfig);
-        (self.own.runtime == Runtime::Cluster).then(|| Cluster::new(way, agent.clone()))
+        (self.runtime() == Runtime::Cluster).then(|| Cluster::new(way, agent.clone()))
     }
 
     /// A cluster has controllers of its own.
     fn controllers(&self) -> BTreeSet<workloads::Controller> {
-        match self.own.runtime {
+        match self.runtime() {
             Runtime::Cluster => BTreeSet::new(),
             _ => workloads::which(self.own.controllers.iter().map(String::as_str)).unwrap_or_default(),
         }
@@ -269,12 +304,12 @@ impl EdgeConfig {
     /// Where volumes lie that are directories of this machine, if its node can use them.
     fn volumes(&self) -> Option<PathBuf> {
         let dir = self.server.data_dir.join("volumes");
-        (self.own.runtime == Runtime::Process).then(|| std::path::absolute(&dir).unwrap_or(dir))
+        (self.runtime() == Runtime::Process).then(|| std::path::absolute(&dir).unwrap_or(dir))
     }
 
     /// The node that is part of this program, if there is one.
     fn process(&self) -> Result<Option<Process>> {
-        if self.own.runtime != Runtime::Process {
+        if self.runtime() != Runtime::Process {
             return Ok(None);
         }
         let (data_dir, images) = (self.server.data_dir.clone(), Images::new(self.own.images.clone()));
@@ -340,7 +375,8 @@ async fn run_until(config: &EdgeConfig, signals: &mut Stop) -> Result<()> {
         () = signals.told() => return Ok(()),
     };
     let agent = Agent::new();
-    let runs = Runs { cluster: config.cluster(&agent), process: config.process()? };
+    let record = config.record();
+    let runs = Runs { cluster: config.cluster(&agent), process: config.process()?, record };
     let running = start(&config.server, &agent, &runs).await?;
     tokio::spawn(memory::keep_small());
     let (stop, stopped) = watch::channel(false);
@@ -352,7 +388,13 @@ async fn run_until(config: &EdgeConfig, signals: &mut Stop) -> Result<()> {
     }
     let controllers = workloads::run(clients, config.controllers(), options, stopped.clone());
     let controllers = tokio::spawn(controllers);
-    let mut linked = tokio::spawn(link(joined.ok_or(joining), agent, runs, running.server.clone(), stopped));
+    let mut linked = tokio::spawn(link(
+        joined.ok_or(joining),
+        agent,
+        (runs, config.server.data_dir.clone()),
+        running.server.clone(),
+        stopped,
+    ));
     let told = tokio::select! {
         () = signals.told() => Ok(()),
         ended = &mut linked => ended.context("the link ended").and_then(|ended| ended),
@@ -417,6 +459,8 @@ type Joining = JoinHandle<Result<Arc<Member>, join::Error>>;
 struct Runs {
     cluster: Option<Arc<Cluster>>,
     process: Option<Process>,
+    /// For later starts.
+    record: Record,
 }
 
 impl Runs {
@@ -434,7 +478,7 @@ impl Runs {
 async fn link(
     joined: Result<Arc<Member>, Joining>,
     agent: Arc<Agent>,
-    runs: Runs,
+    (runs, data_dir): (Runs, PathBuf),
     server: Arc<Server>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<()> {
@@ -445,6 +489,13 @@ async fn link(
             _ = stop.wait_for(|stop| *stop) => return Ok(()),
         },
     };
+    // The center has taken the edge, so the way it is run is the edge's from now on.
+    match runs.record.keep(&data_dir) {
+        Ok(()) => tracing::info!(runtime = %runs.record.runtime, "the edge's runtime"),
+        Err(error) => {
+            tracing::warn!(%error, data = %data_dir.display(), "the runtime is not remembered for later starts")
+        }
+    }
     let open = ::edge::tunnel::opener(&server);
     let applying = async {
         if let Some(cluster) = runs.cluster {
@@ -468,7 +519,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("token");
         let server = || Settings { data_dir: Some(dir.path().join("edge")), ..Settings::default() };
-        let settings = || EdgeSettings { token_file: Some(file.clone()), server: server(), ..EdgeSettings::default() };
+        let settings = || EdgeSettings {
+            token_file: Some(file.clone()),
+            runtime: Some(Runtime::Kubelet),
+            server: server(),
+            ..EdgeSettings::default()
+        };
         let ask = || EdgeConfig::resolve(settings()).unwrap().ask();
         let error = format!("{:#}", ask().err().unwrap());
         assert!(error.contains("--token-file") && error.contains("token"), "{error}");

@@ -11,6 +11,7 @@ mod identity;
 mod inside;
 mod memory;
 mod process;
+mod remembered;
 mod secrets;
 mod stop;
 mod up;
