@@ -4,7 +4,7 @@
 //! terminal. `ready` goes back; then the socket closes because the command runs, or a message says why it does not.
 
 use std::{
-    ffi::CString,
+    ffi::{CString, OsString},
     fs::{self, File},
     io::{Read, Seek, Write},
     os::{
@@ -62,7 +62,24 @@ struct Given {
     joins: Option<OwnedFd>,
 }
 
-pub fn main() -> ExitCode {
+const USAGE: &str = "\
+A container of the process runtime before it runs its command. The keeper of an edge's containers starts it.
+
+Usage: selvedge container POD NAME
+";
+
+pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.collect();
+    if args.iter().any(|arg| arg == "--help" || arg == "-h") {
+        return crate::usage(USAGE, None);
+    }
+    let is_socket = |found: rustix::fs::Stat| FileType::from_raw_mode(found.st_mode) == FileType::Socket;
+    if !rustix::fs::fstat(rustix::stdio::stdin()).is_ok_and(is_socket) {
+        return crate::usage(
+            USAGE,
+            Some("only the keeper of containers can start a container: its stdin is no socket"),
+        );
+    }
     // A shell starts what is in its background with signals ignored. A container begins without that, as with every
     // container runtime.
     resident::reset_signals();
