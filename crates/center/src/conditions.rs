@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use types::{EdgeId, forward::Standing, names};
 
-use crate::{edges::Facts, target::Allowed};
+use crate::{edges::Facts, instances::Decision, target::Allowed};
 
 /// At most this many refused objects are named, each in so many characters.
 const NAMED: usize = 5;
@@ -22,6 +22,8 @@ pub struct Said<'a> {
     pub center: Option<&'a str>,
     /// Writes that waited on the edge and were not taken; nothing while the edge has not said.
     pub writes: Option<&'a Standing>,
+    /// Several machines use its identity.
+    pub shared: Option<&'a Decision>,
 }
 
 pub enum Link<'a> {
@@ -85,13 +87,13 @@ fn wanted(said: &Said<'_>, before: &[Value]) -> Vec<Wanted> {
                 if cut { ("LinkCut", "its link was cut here") } else { ("Offline", "it is not connected") };
             let last = heard.map(|heard| format!("; last heard {heard}")).unwrap_or_default();
             let message = format!("since {since} {why}{last}");
-            return vec![
-                ("Ready", false, reason, message.clone()),
-                ("HeartbeatHealthy", false, "NoHeartbeat", message),
-            ];
+            let offline =
+                [("Ready", false, reason, message.clone()), ("HeartbeatHealthy", false, "NoHeartbeat", message)];
+            return offline.into_iter().chain(shared(said, before)).collect();
         }
     };
     let mut all = vec![ready(said, facts), ("HeartbeatHealthy", true, "Heartbeat", String::new())];
+    all.extend(shared(said, before));
     let mut trouble = |kind, settled, there: Option<(&'static str, String)>| match there {
         Some((reason, message)) => all.push((kind, true, reason, message)),
         // What was never there need not be said to be gone.
@@ -141,6 +143,21 @@ fn wanted(said: &Said<'_>, before: &[Value]) -> Vec<Wanted> {
     });
     trouble("OfflineWritesRefused", said.writes.is_some(), refused);
     all
+}
+
+/// Whether several machines use its identity.
+fn shared(said: &Said<'_>, before: &[Value]) -> Option<Wanted> {
+    const KIND: &str = "IdentityShared";
+    match said.shared {
+        Some(decision) => {
+            let message = decision.message(&said.edge.workspace, &said.edge.name, names::ACCEPT_INSTANCE);
+            Some((KIND, true, "TwoMachines", message))
+        }
+        None => {
+            let was = before.iter().any(|c| c["type"] == KIND && c["status"] != "False");
+            was.then(|| (KIND, false, "Settled", String::new()))
+        }
+    }
 }
 
 fn ready(said: &Said<'_>, facts: &Facts) -> Wanted {
@@ -221,7 +238,7 @@ mod tests {
 
     fn said<'a>(edge: &'a EdgeId, link: Link<'a>) -> Said<'a> {
         let workspace = Some(("root:shop", Allowed::Yes));
-        Said { edge, link, workspace, placed: false, cut: false, center: Some("one"), writes: None }
+        Said { edge, link, workspace, placed: false, cut: false, center: Some("one"), writes: None, shared: None }
     }
 
     fn up<'a>(edge: &'a EdgeId, facts: &'a Facts) -> Said<'a> {

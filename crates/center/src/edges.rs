@@ -12,7 +12,7 @@ use link::{CloseReason, Key, Position, transport::LineSender};
 use tokio::sync::Notify;
 use types::{EdgeId, forward::Standing};
 
-use crate::{bodies::Bodies, intake::Books, target::Target};
+use crate::{bodies::Bodies, instances::Seen, intake::Books, target::Target};
 
 /// At most this many writes that an edge forwards are worked on at a time, and so many wait.
 const FORWARDS: usize = 4;
@@ -34,6 +34,8 @@ pub struct Edge {
     pub writing: tokio::sync::Mutex<Books>,
     /// How it stands with writes that waited there, once the edge has said so.
     pub writes: Mutex<Option<Standing>>,
+    /// The starts of its program that were seen.
+    pub seen: Mutex<Seen>,
     /// Made when it first forwards a write.
     forwards: OnceLock<Box<Bodies>>,
 }
@@ -125,6 +127,7 @@ impl Edges {
             state,
             writing: Default::default(),
             writes: Mutex::default(),
+            seen: Mutex::default(),
             forwards: OnceLock::new(),
         });
         all.insert(id, edge.clone());

@@ -37,7 +37,7 @@ use crate::{
     reported, reports, resolved,
     rollouts::{self, Rollouts},
     set::Set,
-    status,
+    shared, status,
     target::{self, Target},
     ticks::Ticks,
     tunnel::{self, Tunnels},
@@ -333,12 +333,25 @@ impl Fleet {
         if (&target.workspace, &target.granted) != (&before.workspace, &before.granted) || target.cut != before.cut {
             self.statuses.push(&id, Duration::ZERO);
         }
+        if target.decision != before.decision {
+            self.statuses.push(&id, Duration::ZERO);
+        }
+        if target.accept.is_some()
+            && target.accept != before.accept
+            && let Some(server) = self.server()
+        {
+            tokio::spawn(shared::accept(server.clone(), id.clone()));
+        }
+        // What was seen of the machines before is void.
+        if (target.decision.is_none() && before.decision.is_some()) || target.credential != before.credential {
+            *edge.seen.lock().unwrap_or_else(PoisonError::into_inner) = Default::default();
+        }
         let Some(live) = edge.session() else { return };
         let order = if (&target.uid, &target.credential) != (&before.uid, &before.credential) {
             Order::End(CloseReason::Revoked)
         } else if target.cut {
             Order::Cut
-        } else if (target.confirm, target.adopt) != (before.confirm, before.adopt) {
+        } else if (target.confirm, target.adopt, &target.decision) != (before.confirm, before.adopt, &before.decision) {
             Order::Attend
         } else {
             return;

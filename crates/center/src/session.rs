@@ -11,8 +11,8 @@ use std::{
 use api::selector::scan;
 use futures::future::BoxFuture;
 use link::{
-    CenterInput as Input, CenterOutput as Output, CenterStatus as Status, CloseReason, Message, Position, Report,
-    Session,
+    CenterInput as Input, CenterOutput as Output, CenterStatus as Status, CloseReason, Message, Millis, Position,
+    Report, Session,
     transport::{Gone, Line, LineSender},
 };
 use server::{Server, clock};
@@ -22,12 +22,13 @@ use crate::{
     Fleet,
     edges::{Edge, Live, Order},
     history::History,
+    instances::Lineage,
     intake::Intake,
     news::News,
     placing,
     reports::{self, Saved},
     set::{Set, Since},
-    status,
+    shared, status,
     target::Target,
 };
 
@@ -37,6 +38,10 @@ const WAITING: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// An edge that comes back within this time was not away.
 const GRACE: Duration = Duration::from_secs(1);
+/// So long an edge has for its first message.
+const HELLO: Duration = Duration::from_secs(30);
+/// A machine that is not let in because another one has its identity asks again after so many milliseconds.
+const SHARED_AGAIN: Millis = 30_000;
 /// Tells what an edge took, but a cluster behind it did not, from what the edge did not take.
 const IN_ITS_CLUSTER: &str = "in its cluster: ";
 
@@ -49,7 +54,7 @@ pub struct Credential {
 }
 
 /// From the first message to the last.
-pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, credential: Credential, line: Line) {
+pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, credential: Credential, mut line: Line) {
     if let Err(after) = fleet.admit() {
         let _ = line.send(Message::Close { reason: CloseReason::Busy, retry_after: Some(after) }).await;
         return;
@@ -57,6 +62,13 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, creden
     let Some(history) = fleet.history() else { return };
     // Another center may have told the edge of what this one has not heard yet.
     if server.has_shared_store() && server.catch_up().await.is_err() {
+        return;
+    }
+    // A session ends the one before it, so it is known first whether its edge is let in.
+    let Some(hello) = first_message(&mut line, &server).await else { return };
+    let lineage = lineage_of(&hello);
+    if !shared::lets_in(&server, &edge, &lineage, &credential.text) {
+        let _ = line.send(Message::Close { reason: CloseReason::Shared, retry_after: Some(SHARED_AGAIN) }).await;
         return;
     }
     let live = Arc::new(Live::new(rand::random(), clock::unix(), line.sender()));
@@ -93,8 +105,9 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, creden
         waiting: VecDeque::new(),
         sending: None,
         over: false,
+        lineage,
     };
-    driver.drive(line).await;
+    driver.drive(line, hello).await;
     live.sender.end();
     let connected = live.facts().connected;
     // A center that stops has not lost its edges.
@@ -106,6 +119,30 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, creden
             let revoked = edge.target().credential.as_deref() != Some(&*credential.text);
             fleet.statuses.push(&edge.id, if revoked { Duration::ZERO } else { GRACE });
         }
+    }
+}
+
+/// What comes first on a connection.
+async fn first_message(line: &mut Line, server: &Server) -> Option<Message> {
+    let mut shutdown = server.shutdown.clone();
+    tokio::select! {
+        message = tokio::time::timeout(HELLO, line.next()) => message.ok()??.ok(),
+        _ = shutdown.wait_for(|down| *down) => None,
+    }
+}
+
+/// The message that was read in advance, then those of the line.
+async fn next_of(first: &mut Option<Message>, line: &mut Line) -> Option<Message> {
+    match first.take() {
+        Some(first) => Some(first),
+        None => line.next().await.and_then(std::result::Result::ok),
+    }
+}
+
+fn lineage_of(first: &Message) -> Lineage {
+    match first {
+        Message::Hello(hello) => Lineage { id: hello.start, before: hello.before.clone(), place: hello.place.clone() },
+        _ => Lineage::default(),
     }
 }
 
@@ -130,6 +167,7 @@ struct Driver<'a> {
     waiting: VecDeque<Message>,
     sending: Option<BoxFuture<'static, std::result::Result<(), Gone>>>,
     over: bool,
+    lineage: Lineage,
 }
 
 enum Event {
@@ -142,10 +180,11 @@ enum Event {
 }
 
 impl Driver<'_> {
-    async fn drive(mut self, mut line: Line) {
+    async fn drive(mut self, mut line: Line, first: Message) {
         let mut changes = self.set.follow();
         let mut ticks = self.fleet.ticks.of(self.live.id);
         let mut shutdown = self.server.shutdown.clone();
+        let mut first = Some(first);
         while !self.over {
             let event = {
                 let reading = self.waiting.len() < WAITING;
@@ -158,7 +197,7 @@ impl Driver<'_> {
                         Some(sending) => Pin::new(sending).poll(cx),
                         None => Poll::Pending,
                     }) => Event::Sent(sent.is_ok()),
-                    message = line.next(), if reading => Event::Message(message.and_then(std::result::Result::ok)),
+                    message = next_of(&mut first, &mut line), if reading => Event::Message(message),
                     _ = changes.changed() => Event::Changed,
                     _ = ticks.changed() => Event::Tick,
                 }
@@ -429,6 +468,9 @@ impl Driver<'_> {
             (facts.connected, facts.rolled_back.is_some())
         };
         let target = self.edge.target();
+        if !self.over && target.decision.as_ref().is_some_and(|decision| !decision.lets_in(&self.lineage)) {
+            return self.handle(Input::End(CloseReason::Shared)).await;
+        }
         self.adopted &= target.adopt;
         if !connected || self.over || (target.confirm == self.confirmed && !target.adopt) {
             return;

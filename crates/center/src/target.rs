@@ -6,6 +6,8 @@ use serde_json::Value;
 use server::Server;
 use types::names;
 
+use crate::instances::Decision;
+
 pub const COLLECTION: &str = "workload.kcp.io/synctargets";
 
 /// Conditions that somebody has to act on, and that go away when the edge is as it should be.
@@ -24,6 +26,10 @@ pub struct Target {
     /// How many deletions somebody allows.
     pub confirm: Option<u64>,
     pub adopt: bool,
+    /// Which of several machines with its identity is let in, if there are several.
+    pub decision: Option<Arc<Decision>>,
+    /// The machine that an operator wants to let in.
+    pub accept: Option<Box<str>>,
     /// Its status tells of trouble.
     pub troubled: bool,
     /// Its status says that the edge is connected.
@@ -47,10 +53,19 @@ impl Target {
             cut: annotation(names::LINK) == Some("cut"),
             confirm: annotation(names::CONFIRM_DELETION).and_then(|number| number.trim().parse().ok()),
             adopt: annotation(names::ADOPT).is_some(),
+            decision: decision(value, annotation(names::INSTANCES)),
+            accept: annotation(names::ACCEPT_INSTANCE).map(|text| text.trim().into()),
             troubled: TROUBLES.iter().any(|kind| is_true(kind)),
             ready: is_true("Ready"),
         })
     }
+}
+
+/// What was decided for this joining of the edge.
+fn decision(value: &Value, text: Option<&str>) -> Option<Arc<Decision>> {
+    let decision: Decision = serde_json::from_str(text?).ok()?;
+    let credential = crate::join::credential_of(value)?;
+    (decision.credential == credential).then(|| Arc::new(decision))
 }
 
 pub fn condition<'a>(value: &'a Value, kind: &str) -> Option<&'a Value> {

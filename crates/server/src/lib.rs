@@ -155,11 +155,22 @@ pub struct Server {
     services: range::Range,
 }
 
+/// What to do when an address cannot be listened on.
+fn listen_advice(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::AddrNotAvailable => {
+            "This machine has no such address: name one of its own, or 0.0.0.0 for all of them"
+        }
+        std::io::ErrorKind::PermissionDenied => "Ports below 1024 are for root: choose another one",
+        _ => "Is something else using the port? Port 0 picks a free one",
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
     Store(#[from] store::Error),
-    #[error("cannot listen on {address}: {error}. Is something else using the port? Port 0 picks a free one")]
+    #[error("cannot listen on {address}: {error}. {}", listen_advice(.error))]
     Listen { address: SocketAddr, error: std::io::Error },
     #[error(transparent)]
     Identity(#[from] identity::Error),

@@ -21,6 +21,10 @@ pub const WORKSPACE_GRANTED: &str = "edge.selvedge.dev/workspace-granted";
 pub const EXECUTING_COUNT: &str = "kubestellar.io/executing-count";
 /// On a SyncTarget, with the value `cut`: the center drops and refuses the edge's link as a dead network would.
 pub const LINK: &str = "edge.selvedge.dev/link";
+/// On a SyncTarget: which of several machines with the edge's identity is let in, as JSON. Written by the center.
+pub const INSTANCES: &str = "edge.selvedge.dev/instances";
+/// On a SyncTarget: the machine to let in from now on, by its number in [`INSTANCES`], or `any` when only one is left. Taken away once done.
+pub const ACCEPT_INSTANCE: &str = "edge.selvedge.dev/accept-instance";
 /// On an object of an edge: the center has not yet said whether it takes what was written here while it was away.
 pub const PENDING: &str = "edge.selvedge.dev/pending-write";
 /// On a SyncTarget: what the certificate of its edge has to say besides the SyncTarget's uid. New with every joining; another

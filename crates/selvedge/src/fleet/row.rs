@@ -40,10 +40,11 @@ pub fn facts(edge: &Value, live: &Value) -> Value {
     };
     let first = |live: &Value, stored: &Value| if live.is_null() { stored.clone() } else { live.clone() };
     // What somebody should do something about is said in a condition, with what to do.
-    let troubles = ["RolledBack", "DeletionHeld", "Stalled", "ObjectsRefused"].into_iter().filter(|kind| {
-        let told = condition(edge, kind);
-        told["status"] == "True"
-    });
+    let troubles =
+        ["IdentityShared", "RolledBack", "DeletionHeld", "Stalled", "ObjectsRefused"].into_iter().filter(|kind| {
+            let told = condition(edge, kind);
+            told["status"] == "True"
+        });
     let mut troubles: Vec<&Value> = troubles.map(|kind| &condition(edge, kind)["message"]).collect();
     if up && ready["status"] == "False" && troubles.is_empty() {
         troubles.push(&ready["message"]);
