@@ -62,9 +62,8 @@ def nodes(edge):
 
 def run_pod(edge, name, script, seconds=60, node=None, container=None, **spec):
     """A pod of one container, when it runs."""
-    one = {"name": "c", "image": "selvedge.dev/sample/web", "command": ["sh", "-c", script], **(container or {})}
-    if script is None:
-        one.pop("command")
+    command = {"command": ["sh", "-c", script]} if script else {}
+    one = {"name": "c", "image": "selvedge.dev/sample/web", **command, **(container or {})}
     edge.api("POST", PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {
         "nodeName": node or edge.name, "terminationGracePeriodSeconds": 1, "containers": [one], **spec}})
     return wait_for(f"{name} to begin", lambda: begun(edge, name), seconds)
@@ -77,8 +76,14 @@ def begun(edge, name):
 
 
 def log_of(edge, name):
-    status, body = edge.request("GET", f"{PODS}/{name}/log")[:2]
-    return body if isinstance(body, str) else body.decode() if isinstance(body, bytes) else str(body)
+    return edge.request("GET", f"{PODS}/{name}/log", accept="*/*")[2].decode()
+
+
+def said_by(edge, name, script, **more):
+    """What a pod writes that runs to its end."""
+    run_pod(edge, name, script, restartPolicy="Never", **more)
+    wait_for(f"{name} to end", lambda: edge.api("GET", f"{PODS}/{name}")["status"]["phase"] in ("Succeeded", "Failed"), 30)
+    return log_of(edge, name)
 
 
 # ---- the runtime is remembered ----
@@ -254,3 +259,213 @@ def test_help_of_every_command(tmp_path):
             assert done.stderr and "panicked" not in done.stderr, (words, done)
     assert run("keeper", "x", "--what").returncode == 2
     assert list(here.iterdir()) == [], "nothing is made in the directory that one is in"
+
+
+# ---- one identity on two machines ----
+
+def count(edge, text):
+    return edge.log_path.read_text(errors="replace").count(text)
+
+
+UP, REFUSED = "the link is up", "is used by another machine too"
+
+
+def test_one_identity_on_two_machines_is_noticed_and_stopped(world, edges, tmp_path):
+    first = edges("peso").start().wait_connected()
+    first.stop()
+    copied = tmp_path / "copy"
+    shutil.copytree(first.data_dir, copied)
+    first.start().wait_connected()
+    copy = edges("peso", directory=copied)
+    copy.joined = True
+    copy.start()
+    shared = wait_for("the condition", lambda: (first.condition("IdentityShared") or {}).get("status") == "True"
+                      and first.condition("IdentityShared"), 40)
+    assert str(first.data_dir) in shared["message"] and str(copied) in shared["message"], shared
+    events = wait_for("the Event", lambda: [e for e in world.api("GET", "/api/v1/namespaces/default/events")["items"]
+                                            if e["reason"] == "IdentityShared"])
+    assert events[0]["involvedObject"]["name"] == "peso" and events[0]["message"][:200] == shared["message"][:200]
+    assert "two machines use the identity" in world.log_path.read_text()
+    # One of them stays, the other says why it does not.
+    wait_for("the copy to say so", lambda: count(copy, REFUSED), 20)
+    first.wait_connected()
+    before = count(first, UP), count(copy, UP)
+    time.sleep(3)
+    assert (count(first, UP), count(copy, UP)) == before
+    shown = copy.api("GET", "/api/v1/namespaces/kube-system/configmaps/selvedge-link")["data"]
+    assert shown["state"] == "Refused" and "join it anew" in shown["message"], shown
+    # The one that was let in is let in again, also after a crash; the other is not.
+    first.kill()
+    copy.stop()
+    copy.start()
+    wait_for("the copy to be refused again", lambda: count(copy, REFUSED) > 1, 20)
+    first.start()
+    wait_for("the first one", lambda: count(first, UP) > before[0], 20)
+    # An operator decides for the other one.
+    chosen = re.search(r"accept-instance=([0-9a-f]{16})", shared["message"]).group(1)
+    path = "/apis/workload.kcp.io/v1alpha1/synctargets/peso"
+
+    def annotate(value):
+        world.api("PATCH", path, {"metadata": {"annotations": {"edge.selvedge.dev/accept-instance": value}}},
+                  content_type="application/merge-patch+json")
+
+    annotate(chosen)
+    wait_for("the first one to be sent away", lambda: count(first, REFUSED), 20)
+    copy.stop()
+    ups = count(copy, UP)
+    copy.start()
+    wait_for("the copy", lambda: count(copy, UP) > ups, 20)
+    first.stop()
+    annotate("any")
+    wait_for("the condition to go", lambda: copy.condition("IdentityShared")["status"] == "False")
+    assert "edge.selvedge.dev/accept-instance" not in copy.target()["metadata"].get("annotations", {})
+
+
+def test_restarts_and_backups_are_not_taken_for_a_second_machine(edges, tmp_path):
+    edge = edges("real").start().wait_connected()
+    edge.stop()
+    backup = tmp_path / "backup"
+    shutil.copytree(edge.data_dir, backup)
+    ups = count(edge, UP)
+    for turn in range(6):
+        if turn in (2, 4):
+            shutil.rmtree(edge.data_dir)
+            shutil.copytree(backup, edge.data_dir)
+        edge.start()
+        ups = wait_for("the link", lambda: (now := count(edge, UP)) > ups and now, 20)
+        edge.kill()
+    edge.start().wait_connected()
+    assert edge.condition("IdentityShared") is None and not count(edge, REFUSED)
+
+
+# ---- texts ----
+
+def test_an_edge_does_not_join_an_edge(world, edges, tmp_path):
+    edge = edges("krona").start().wait_connected()
+    other = subprocess.run([binary(), "edge", "--data-dir", str(tmp_path / "other"), "--listen", "127.0.0.1:0", "--center", edge.url,
+                            "--token", edge.join_token(), "--name", "other", "--runtime", "kubelet"],
+                           capture_output=True, text=True, timeout=30)
+    assert other.returncode == 1 and "is no center's address" in other.stderr and "edge" in other.stderr, other.stderr
+
+
+def test_an_address_that_is_not_this_machines(tmp_path):
+    done = subprocess.run([binary(), "center", "--data-dir", str(tmp_path / "c"), "--listen", "203.0.113.7:6443"],
+                          capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1 and "no such address" in done.stderr and "using the port" not in done.stderr, done.stderr
+
+
+def test_a_wrong_clock_is_named_by_an_edge_that_has_joined(edges, tmp_path):
+    if not (shutil.which("cc") or shutil.which("gcc")):
+        pytest.skip("there is no C compiler")
+    from test_clock import Clock
+    clock = Clock(tmp_path, "krone")
+    edge = edges("krone", env=clock.env).start().wait_connected()
+    edge.stop()
+    clock.jump(3 * 365 * 24 * 3600)
+    edge.start()
+    said = wait_for("the message", lambda: re.search(r"the clocks disagree: .*", edge.log_path.read_text()), 20).group(0)
+    assert "only until 20" in said and "UNIX" not in said, said
+
+
+# ---- the process runtime ----
+
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user and have capabilities")
+
+
+@pytest.fixture(scope="module")
+def machine(world, tmp_path_factory):
+    """An edge with the process runtime and mapped images."""
+    base = tmp_path_factory.mktemp("machine")
+    script = base / "reporter.sh"
+    script.write_text("#!/bin/sh\necho \"args: $*\"\necho \"mode: $MODE\"\necho \"home: $HOME\"\necho \"user: $(id -u)\"\necho \"dir: $(pwd)\"\n")
+    script.chmod(0o755)
+    config = base / "edge.yaml"
+    config.write_text(f"""
+images:
+  acme/tool:
+    entrypoint: [{script}, --tool]
+    cmd: [by, default]
+    env: {{MODE: quiet}}
+    workingDir: /usr
+    user: nobody
+  acme/plain: [{script}, plain]
+""")
+    # Others of this machine's users run the script, too.
+    for each in (base, *base.parents[:2]):
+        each.chmod(0o755)
+    edge = Edge(world, base / "mark", "mark", args=("--runtime", "process", "--config", config,
+                                                    "--image", f"acme/reporter={script} --in -- --verbose 'two words'"))
+    try:
+        edge.start()
+        wait_for("its node", lambda: nodes(edge) == ["mark"], 30)
+        yield edge
+    finally:
+        edge.kill()
+        edge.end_containers()
+        edge.forget_memory()
+
+
+def test_args_replace_the_cmd_of_an_image_and_command_both(machine):
+    def of(name, image="acme/reporter:2", **container):
+        said = said_by(machine, name, None, container={"image": image, **container})
+        return said.splitlines()[0]
+
+    assert of("plain") == "args: --in --verbose two words"
+    assert of("args", args=["-q"]) == "args: --in -q"
+    assert of("command", command=["echo", "another"]) == "another"
+    assert of("both", command=["echo", "another"], args=["word"]) == "another word"
+    assert of("listed", image="acme/plain", args=["-x"]) == "args: plain -x"
+
+
+@root_only
+def test_an_image_says_more_than_its_command(machine):
+    said = said_by(machine, "tool", None, container={"image": "acme/tool"})
+    nobody = next(line.split(":") for line in open("/etc/passwd") if line.startswith("nobody:"))
+    assert said.splitlines() == ["args: --tool by default", "mode: quiet", f"home: {nobody[5]}", f"user: {nobody[2]}", "dir: /usr"], said
+    said = said_by(machine, "own", None, container={"image": "acme/tool", "workingDir": "/etc", "env": [{"name": "MODE", "value": "loud"}],
+                                                    "securityContext": {"runAsUser": 4242}})
+    assert said.splitlines()[1:] == ["mode: loud", "home: /", "user: 4242", "dir: /etc"], said
+
+
+@root_only
+def test_what_a_container_may_not_see_or_do_by_default(world, machine):
+    keys = world.data_dir / "pki"
+    assert (keys / "ca.key").exists()
+    script = f"""
+cat {keys}/ca.key && echo SAW center key
+cat {machine.data_dir}/edge.json && echo SAW edge key
+cat {machine.data_dir}/admin.kubeconfig && echo SAW kubeconfig
+ls -A {machine.data_dir}/pods | grep . && echo SAW pods
+ls -A /dev/shm/selvedge-0 | grep . && echo SAW Secrets
+cat /proc/{machine.process.pid}/root{keys}/ca.key && echo SAW around
+mount -t tmpfs x /mnt && echo MAY mount
+touch /var/lib/selvedge/unlisted && echo MAY change the list
+echo x > $SELVEDGE_ROOT/mine && cat $SELVEDGE_ROOT/mine
+grep CapEff /proc/self/status
+"""
+    said = said_by(machine, "curious", script + "exit 0")
+    assert "SAW" not in said and "MAY" not in said, said
+    assert "\nx\n" in f"\n{said}", said
+    usual = int(re.search(r"CapEff:\s*([0-9a-f]+)", said).group(1), 16)
+    # CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_MKNOD are not there, CAP_CHOWN and CAP_NET_BIND_SERVICE are.
+    assert [bool(usual >> bit & 1) for bit in (21, 19, 27, 0, 10)] == [False, False, False, True, True], said
+
+    def effective(name, **security):
+        text = said_by(machine, name, "grep CapEff /proc/self/status", container={"securityContext": security})
+        return int(re.search(r"CapEff:\s*([0-9a-f]+)", text).group(1), 16)
+
+    assert effective("none", capabilities={"drop": ["ALL"]}) == 0
+    assert effective("one", capabilities={"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}) == 1 << 10
+    assert effective("more", capabilities={"add": ["SYS_TIME"]}) == usual | 1 << 25
+    assert effective("all", privileged=True) >> 21 & 1
+    said = said_by(machine, "privileged", f"test -s {machine.data_dir}/edge.json && echo sees it",
+                   container={"securityContext": {"privileged": True}})
+    assert "sees it" in said, said
+    # What it mounts is there although it is in the edge's data directory, and a command that joins it sees no more.
+    run_pod(machine, "joined", "sleep 1000", volumes=[{"name": "v", "emptyDir": {}}],
+            container={"volumeMounts": [{"name": "v", "mountPath": "/data"}]})
+    tools = machine.tools(machine.data_dir.with_name("home"))
+    done = tools.kubectl("exec", "joined", "--", "sh", "-c",
+                         f"echo y > /data/y; cat /data/y; cat {keys}/ca.key; grep CapBnd /proc/self/status", code=None)
+    assert "y\n" in str(done) and "BEGIN" not in str(done), done
+    assert f"CapBnd:\t{usual:016x}" in str(done), done

@@ -11,7 +11,9 @@
 
 mod addresses;
 mod agent;
+mod capabilities;
 mod files;
+mod hidden;
 mod home;
 mod images;
 mod journal;
@@ -30,7 +32,8 @@ use std::{ffi::OsString, io::Write, process::ExitCode};
 
 pub use agent::{Error, Options, Processes, end_all, replace_keeper};
 pub use files::raise_limit as raise_file_limit;
-pub use images::{Images, Program};
+pub use hidden::register as register_data_dir;
+pub use images::{Image, Images, Program};
 pub use keeper::Rules;
 
 /// What this program is when the first of its arguments says so; to be asked before anything else is built. `None`: it is something else.

@@ -72,8 +72,17 @@ pub async fn start(config: &Config) -> Result<server::Running> {
         }
         started => started?,
     }
+    register(&config.data_dir);
     tokio::spawn(store.follow_key_file());
     Ok(running)
+}
+
+/// Lets edges of this machine know of a data directory, so that their containers do not see it.
+pub fn register(data_dir: &Path) {
+    if let Err(error) = processes::register_data_dir(data_dir) {
+        let data = data_dir.display();
+        tracing::debug!(%error, %data, "containers of other edges on this machine may see this data directory");
+    }
 }
 
 /// Lets edges in when there is room on the disk.

@@ -16,7 +16,7 @@ use ::edge::{
 };
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use processes::Images;
+use processes::{Image, Images};
 use serde::{Deserialize, Serialize};
 use server::{Mount, Server, identity::User, range::Range};
 use tokio::{sync::watch, task::JoinHandle};
@@ -111,7 +111,8 @@ pub struct EdgeSettings {
     /// At most this many Pods that have ended are kept before the oldest are deleted; 0 keeps all. 500 unless said otherwise.
     #[arg(long, env = "SELVEDGE_TERMINATED_POD_GC_THRESHOLD", value_name = "COUNT")]
     terminated_pod_gc_threshold: Option<usize>,
-    /// With --runtime process: what is run for an image, as in --image nginx='/usr/sbin/nginx -g "daemon off;"'. Can be given several times.
+    /// With --runtime process: what is run for an image, as in --image nginx='/usr/sbin/nginx -g "daemon off;"'. Behind a `--` come arguments
+    /// that a container's `args` replace, as in --image reporter='/opt/reporter -- --verbose'. Can be given several times.
     #[arg(long = "image", value_name = "NAME=COMMAND")]
     images: Vec<String>,
     #[command(flatten)]
@@ -161,9 +162,36 @@ struct Own {
     kubeconfig: Option<PathBuf>,
     controllers: Vec<String>,
     terminated_pod_gc_threshold: usize,
-    /// Commands by image, as on the command line.
+    /// What is run for images: a command, or a table of what an image says of itself.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    images: BTreeMap<String, Vec<String>>,
+    images: BTreeMap<String, Mapped>,
+}
+
+/// What a configuration file says of an image.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(untagged)]
+enum Mapped {
+    Command(Vec<String>),
+    Image(Image),
+}
+
+impl Mapped {
+    /// A command where that says it all.
+    fn of(image: Image) -> Self {
+        match image == Image::from(image.entrypoint.clone()) {
+            true => Self::Command(image.entrypoint),
+            false => Self::Image(image),
+        }
+    }
+}
+
+impl From<Mapped> for Image {
+    fn from(mapped: Mapped) -> Self {
+        match mapped {
+            Mapped::Command(words) => words.into(),
+            Mapped::Image(image) => image,
+        }
+    }
 }
 
 impl Default for Own {
@@ -257,8 +285,8 @@ impl EdgeConfig {
             settings.terminated_pod_gc_threshold.unwrap_or(own.terminated_pod_gc_threshold);
         workloads::which(own.controllers.iter().map(String::as_str))?;
         for image in &settings.images {
-            let (name, command) = Images::parse(image).map_err(anyhow::Error::msg)?;
-            own.images.insert(name, command);
+            let (name, image) = Images::parse(image).map_err(anyhow::Error::msg)?;
+            own.images.insert(name, Mapped::of(image));
         }
         let config = Config::resolve(server, config)?;
         if config.store != StoreKind::Sqlite {
@@ -312,7 +340,9 @@ impl EdgeConfig {
         if self.runtime() != Runtime::Process {
             return Ok(None);
         }
-        let (data_dir, images) = (self.server.data_dir.clone(), Images::new(self.own.images.clone()));
+        let data_dir = self.server.data_dir.clone();
+        let images = self.own.images.iter().map(|(name, mapped)| (name.clone(), mapped.clone().into()));
+        let images = Images::new(images);
         let network = services::Network::of(&data_dir)?;
         Ok(Some(Process { data_dir, images, network, top: Arc::new(Top::of_inside()) }))
     }
@@ -447,6 +477,7 @@ async fn start(config: &Config, agent: &Arc<Agent>, runs: &Runs) -> Result<serve
         let server = running.server.clone();
         tokio::spawn(async move { let_them_read(&server).await });
     }
+    center::register(&config.data_dir);
     tokio::spawn(ownership.run(running.server.clone(), running.server.shutdown.clone()));
     tokio::spawn(store.follow_key_file());
     tracing::info!(address = %running.address, data = %config.data_dir.display(), "the API is ready");

@@ -29,6 +29,9 @@ pub struct View {
     pub working_dir: Option<PathBuf>,
     pub hostname: String,
     pub user: Identity,
+    /// Directories of this machine that it does not see, but for its stage in one of them.
+    #[serde(default)]
+    pub hidden: Vec<PathBuf>,
 }
 
 /// Without `.`, `..` and whatever is not a name.
