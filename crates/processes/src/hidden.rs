@@ -74,10 +74,10 @@ fn listed(list: &Path) -> Vec<PathBuf> {
 fn without_inner(all: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut kept: Vec<PathBuf> = Vec::with_capacity(all.len());
     for (at, path) in all.iter().enumerate() {
-        let is_inner = all
-            .iter()
-            .enumerate()
-            .any(|(other, outer)| other != at && path.starts_with(outer) && (path != outer || other < at));
+        // Equal ones are hidden once.
+        let hides = |other: usize, outer: &Path| path.starts_with(outer) && (path != outer || other < at);
+        let mut outers = all.iter().enumerate().filter(|(other, outer)| *other != at && *outer != Path::new("/"));
+        let is_inner = outers.any(|(other, outer)| hides(other, outer));
         // The edge's own is always named, because some of it is shown.
         if path != Path::new("/") && (at == 0 || !is_inner) {
             kept.push(path.clone());

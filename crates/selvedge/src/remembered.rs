@@ -101,7 +101,8 @@ fn agree(said: &Said, record: &Record, data_dir: &Path) -> Result<()> {
              looked after, and its Nodes are to be deleted"
         );
     }
-    if let Some(asked) = said.kubeconfig.as_ref().filter(|asked| Some(*asked) != record.kubeconfig.as_ref()) {
+    let other = |asked: &&PathBuf| Some(*asked) != record.kubeconfig.as_ref() && record.runtime == Runtime::Cluster;
+    if let Some(asked) = said.kubeconfig.as_ref().filter(other) {
         let is = match &record.kubeconfig {
             Some(is) => format!("the cluster of --kubeconfig {}", is.display()),
             None => "the cluster that this program runs in".to_owned(),
@@ -173,7 +174,7 @@ mod tests {
             ("another file", said(None, Some("/b"), false), &cluster, Err(vec!["/a", "/b", "--change-runtime"])),
             ("a file", said(None, Some("/b"), false), &within, Err(vec!["runs in", "/b", "--change-runtime"])),
             ("no file any more", said(Some(Cluster), None, true), &cluster, Ok(record(Cluster, None))),
-            ("no cluster", said(None, Some("/a"), false), &kubelet, Err(vec!["/a", "runs in"])),
+            ("no cluster", said(None, Some("/a"), false), &kubelet, Err(vec!["--kubeconfig", "kubelet"])),
             ("no cluster at all", said(None, Some("/a"), false), &new, Err(vec!["--kubeconfig", "process"])),
             ("an earlier version's", said(None, None, false), &earlier(true), Ok(record(Process, None))),
             ("with what it had", said(Some(Kubelet), None, false), &earlier(false), Ok(record(Kubelet, None))),
