@@ -132,7 +132,8 @@ impl Decision {
             "two machines use the identity of this edge, because its data directory was copied: {} is let in, {} is \
              refused. Join the refused one anew, with an empty data directory, a name and a token of its own. If it is \
              the right one (in the workspace {workspace}): kubectl annotate synctarget {edge} --overwrite \
-             {annotation}={first}. When only one is left: kubectl annotate synctarget {edge} --overwrite {annotation}=any",
+             {annotation}={first}. When only one is left: kubectl annotate synctarget {edge} --overwrite \
+             {annotation}=any",
             shown(&self.accepted),
             refused.join(" and "),
         )

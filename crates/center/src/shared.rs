@@ -1,4 +1,5 @@
-//! Acts when one identity is used by two machines: lets one of them in, writes that down at the SyncTarget, and tells of it.
+//! Acts when one identity is used by two machines: lets one of them in, writes that down at the SyncTarget, and tells
+//! of it.
 
 use std::sync::{
     Arc, PoisonError,

@@ -373,9 +373,9 @@ impl<'a> Driver<'a> {
     /// The center has seen two machines with the identity of this edge, and lets the other one in.
     fn is_shared(&mut self) {
         let message = "the identity of this edge is used by another machine too, and the center lets only that one in: \
-                       this data directory is a copy, or was copied. The condition IdentityShared of its SyncTarget says \
-                       where both are. If this is a second machine, join it anew: with an empty --data-dir, a --name of \
-                       its own and a new token (`selvedge join-token create`). If it is the right one, stop the other \
+                       this data directory is a copy, or was copied. The condition IdentityShared of its SyncTarget \
+                       says where both are. If this is a second machine, join it anew: with an empty --data-dir, a \
+                       --name of its own and a new token (`selvedge join-token create`). If it is the right one, stop the other \
                        and do what the condition says"
             .to_owned();
         if self.shown.state != REFUSED {

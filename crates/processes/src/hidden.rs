@@ -1,8 +1,8 @@
 //! What containers do not see of this machine: the data directories of centers and edges, with the keys, Secrets and
 //! objects in them.
 //!
-//! Every center and edge leaves a link to its data directory in a directory of its user, so that edges of this user know
-//! of all of them. A container could otherwise read the keys of a center on the same machine.
+//! Every center and edge leaves a link to its data directory in a directory of its user, so that edges of this user
+//! know of all of them. A container could otherwise read the keys of a center on the same machine.
 
 use std::{
     fs, io,

@@ -65,7 +65,8 @@ impl Images {
         Self { known: images.into_iter().filter(|(_, image)| starts(image)).collect() }
     }
 
-    /// `NAME=ENTRYPOINT… -- CMD…`, as on a command line: words are separated by blanks. Without `--` there is no CMD.
+    /// `NAME=ENTRYPOINT… -- CMD…`, as on a command line: words are separated by blanks. Without `--` there is no
+    /// CMD.
     pub fn parse(text: &str) -> Result<(String, Image), String> {
         let wrong = || {
             format!(

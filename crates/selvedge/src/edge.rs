@@ -16,7 +16,7 @@ use ::edge::{
 };
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use processes::{Image, Images};
+use processes::Images;
 use serde::{Deserialize, Serialize};
 use server::{Mount, Server, identity::User, range::Range};
 use tokio::{sync::watch, task::JoinHandle};
@@ -26,7 +26,7 @@ use crate::{
     cli::say,
     config::{Config, Settings, StoreKind},
     deploy, fleet, inside, memory,
-    process::Process,
+    process::{Mapped, Process},
     remembered::{self, Found, Record, Said},
     stop::Stop,
     up::words,
@@ -96,7 +96,8 @@ pub struct EdgeSettings {
     /// Labels for the SyncTarget, as in region=west,kind=store. Used when the edge joins.
     #[arg(long, env = "SELVEDGE_LABELS", value_delimiter = ',', value_name = "KEY=VALUE")]
     labels: Vec<String>,
-    /// What runs what the center sent. The data directory remembers it: later starts need not say it. [default: process]
+    /// What runs what the center sent. The data directory remembers it, so later starts need not say it. [default:
+    /// process]
     #[arg(long, env = "SELVEDGE_RUNTIME", value_enum)]
     runtime: Option<Runtime>,
     /// Lets --runtime and --kubeconfig replace what the data directory remembers. Needed once.
@@ -111,8 +112,9 @@ pub struct EdgeSettings {
     /// At most this many Pods that have ended are kept before the oldest are deleted; 0 keeps all. 500 unless said otherwise.
     #[arg(long, env = "SELVEDGE_TERMINATED_POD_GC_THRESHOLD", value_name = "COUNT")]
     terminated_pod_gc_threshold: Option<usize>,
-    /// With --runtime process: what is run for an image, as in --image nginx='/usr/sbin/nginx -g "daemon off;"'. Behind a `--` come arguments
-    /// that a container's `args` replace, as in --image reporter='/opt/reporter -- --verbose'. Can be given several times.
+    /// With --runtime process: what is run for an image, as in --image nginx='/usr/sbin/nginx -g "daemon off;"'. Behind
+    /// a `--` come arguments that a container's `args` replace, as in --image reporter='/opt/reporter -- --verbose'. Can
+    /// be given several times.
     #[arg(long = "image", value_name = "NAME=COMMAND")]
     images: Vec<String>,
     #[command(flatten)]
@@ -165,33 +167,6 @@ struct Own {
     /// What is run for images: a command, or a table of what an image says of itself.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     images: BTreeMap<String, Mapped>,
-}
-
-/// What a configuration file says of an image.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(untagged)]
-enum Mapped {
-    Command(Vec<String>),
-    Image(Image),
-}
-
-impl Mapped {
-    /// A command where that says it all.
-    fn of(image: Image) -> Self {
-        match image == Image::from(image.entrypoint.clone()) {
-            true => Self::Command(image.entrypoint),
-            false => Self::Image(image),
-        }
-    }
-}
-
-impl From<Mapped> for Image {
-    fn from(mapped: Mapped) -> Self {
-        match mapped {
-            Mapped::Command(words) => words.into(),
-            Mapped::Image(image) => image,
-        }
-    }
 }
 
 impl Default for Own {

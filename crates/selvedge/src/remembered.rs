@@ -82,7 +82,8 @@ pub fn decide(said: &Said, found: &Found, data_dir: &Path) -> Result<Record> {
     };
     if said.kubeconfig.is_some() && chosen.runtime != Runtime::Cluster {
         bail!(
-            "--kubeconfig names the cluster of --runtime cluster, and this edge has --runtime {}: leave one of them out",
+            "--kubeconfig names the cluster of --runtime cluster, and this edge has --runtime {}: leave one of them \
+             out",
             chosen.runtime
         );
     }

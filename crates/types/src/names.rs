@@ -23,7 +23,8 @@ pub const EXECUTING_COUNT: &str = "kubestellar.io/executing-count";
 pub const LINK: &str = "edge.selvedge.dev/link";
 /// On a SyncTarget: which of several machines with the edge's identity is let in, as JSON. Written by the center.
 pub const INSTANCES: &str = "edge.selvedge.dev/instances";
-/// On a SyncTarget: the machine to let in from now on, by its number in [`INSTANCES`], or `any` when only one is left. Taken away once done.
+/// On a SyncTarget: the machine to let in from now on, by its number in [`INSTANCES`], or `any` when only one is left.
+/// Taken away once done.
 pub const ACCEPT_INSTANCE: &str = "edge.selvedge.dev/accept-instance";
 /// On an object of an edge: the center has not yet said whether it takes what was written here while it was away.
 pub const PENDING: &str = "edge.selvedge.dev/pending-write";

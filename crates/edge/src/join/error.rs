@@ -32,8 +32,8 @@ pub enum Error {
     )]
     Name { center: String, host: String },
     #[error(
-        "{center} is no center's address: what answers there is the API of an edge, or another Kubernetes API (it says: \
-         {said}). Edges join centers: name the center's address with --center"
+        "{center} is no center's address: what answers there is the API of an edge, or another Kubernetes API (it \
+         says: {said}). Edges join centers: name the center's address with --center"
     )]
     NotACenter { center: String, said: String },
     #[error(transparent)]
@@ -95,8 +95,8 @@ pub(super) fn of_session(error: transport::Error, here: i64) -> transport::Error
         _ => return error,
     };
     let message = format!(
-        "the clocks disagree: it is {} here, and the center's certificate is valid {valid}; set the clock of this machine. \
-         If it is right, set the center's and start the center again, which renews its certificate",
+        "the clocks disagree: it is {} here, and the center's certificate is valid {valid}; set the clock of this \
+         machine. If it is right, set the center's and start the center again, which renews its certificate",
         shown(here)
     );
     transport::Error::Refused { code: transport::Code(CLOCK), message, retry_after: None }

@@ -182,8 +182,8 @@ impl Processes {
             let before = self.permitted.lock().unwrap_or_else(PoisonError::into_inner).replace(permitted);
             if !permitted.views && before.is_none_or(|before| before.views) {
                 tracing::warn!(
-                    "containers can read the data of this edge, and of other centers and edges of this user: namespaces are not \
-                     permitted here. Do not run Pods here that are not trusted"
+                    "containers can read the data of this edge, and of other centers and edges of this user: \
+                     namespaces are not permitted here. Do not run Pods here that are not trusted"
                 );
             }
             ask(&link, &Request::Watch).await?;

@@ -94,7 +94,8 @@ fn open_path(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(OFlags::PATH.bits() as i32).open(path)
 }
 
-/// Puts an empty directory over each that is hidden. In the one that the stage is in, only the way to the stage is there.
+/// Puts an empty directory over each that is hidden. In the one that the stage is in, only the way to the stage is
+/// there.
 /// Answers what was mounted, to be made read-only when all mount points are there.
 fn hide(root: &Path, view: &View, stage: &File) -> Result<Vec<PathBuf>, String> {
     let (mut empty, mut made) = (None::<PathBuf>, Vec::new());

@@ -49,7 +49,8 @@ pub fn absolute(path: &Path) -> PathBuf {
 }
 
 const USAGE: &str = "\
-Tells by its exit code whether containers can have namespaces of their own on this machine. The keeper of containers runs it.
+Tells by its exit code whether containers can have namespaces of their own on this machine. The keeper of containers
+runs it.
 
 Usage: selvedge try-view DIR    DIR is there and is mounted over in a namespace of this process's own
 ";
