@@ -26,10 +26,10 @@ use crate::{
 pub use destination::Io;
 use destination::{Destination, Trust};
 pub use inside::Node;
-pub use kubelet::Kubelets;
+pub use kubelet::{Kubelets, unverified};
 pub use linger::Lingering;
 pub use metrics::{METRICS, metrics};
-pub use pass::{Upgraded, goes_on, is_upgrade, pass};
+pub use pass::{Upgraded, goes_on, is_upgrade, pass, relay};
 
 /// Whether a request is passed on.
 pub fn concerns(kind: &Kind, target: &Target) -> bool {
@@ -172,7 +172,7 @@ async fn send(
 }
 
 /// What of a request concerns whom it is passed on to: not who was let in by us, nor by which right.
-fn onward_parts(mut parts: Parts) -> Parts {
+pub(crate) fn onward_parts(mut parts: Parts) -> Parts {
     let ours = |name: &HeaderName| {
         let name = name.as_str();
         name == "authorization" || name.starts_with("impersonate-") || name.starts_with("x-remote-")
