@@ -1,6 +1,7 @@
 //! The Kubernetes API over HTTP: the same server at the center and on every edge.
 
 mod admission;
+mod aggregation;
 mod apart;
 mod assemble;
 pub mod audit;
@@ -15,6 +16,7 @@ mod discovery;
 mod dispatch;
 pub mod embedded;
 mod exports;
+mod flows;
 mod health;
 pub mod identity;
 pub mod internal;
@@ -41,6 +43,7 @@ mod request;
 mod respond;
 mod streams;
 mod subresources;
+mod traces;
 mod turns;
 mod types;
 mod verbs;
@@ -131,6 +134,8 @@ pub struct Server {
     pub identity: Arc<identity::Identity>,
     pub authorization: Arc<authorize::Authorization>,
     pub admission: Arc<admission::Registry>,
+    pub aggregation: Arc<aggregation::Aggregation>,
+    pub flows: Arc<flows::Flows>,
     pub plugins: Plugins,
     pub workspaces: Arc<workspaces::Workspaces>,
     pub conversions: webhooks::Conversions,

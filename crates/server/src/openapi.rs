@@ -12,7 +12,16 @@ use http::{
 };
 use serde_json::{Value, json};
 
-use crate::{Server, body::Body, discovery, kinds::Kind, nonresource::Here, request::ROOT, respond};
+use crate::{
+    Server,
+    aggregation::{self, Remote},
+    body::Body,
+    discovery,
+    kinds::Kind,
+    nonresource::Here,
+    request::ROOT,
+    respond,
+};
 
 /// Workspaces with kinds of their own have documents of their own. Together they take no more than this.
 const MOST: usize = 32 << 20;
@@ -27,20 +36,27 @@ pub struct Documents {
 }
 
 impl Documents {
-    pub fn v2(&self, server: &Server, here: Here<'_>, headers: &HeaderMap) -> Response<Body> {
+    pub async fn v2(&self, server: &Arc<Server>, here: Here<'_>, headers: &HeaderMap) -> Response<Body> {
         let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
         if accept.split(',').next().is_some_and(|clause| clause.contains("proto-openapi.spec.v2")) {
             let body = self.document(server, here, "v2.pb", |kinds| v2_document(kinds, true));
             let content_type = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
             return with_etag(respond::build(200, content_type, body.clone().into()), &body);
         }
-        let body = self.document(server, here, "v2", |kinds| v2_document(kinds, false));
+        let mut body = self.document(server, here, "v2", |kinds| v2_document(kinds, false));
+        let remotes = server.aggregation.remotes(here.cluster);
+        if !remotes.is_empty()
+            && let Ok(mut document) = serde_json::from_slice(&body)
+        {
+            aggregation::openapi::v2(server, &mut document, &remotes).await;
+            body = serde_json::to_vec(&document).unwrap_or_default().into();
+        }
         with_etag(respond::build(200, "application/json", body.clone().into()), &body)
     }
 
     pub fn v3_index(&self, server: &Server, here: Here<'_>) -> Response<Body> {
         let generation = server.kinds.workspace(here.cluster).map_or(0, |w| w.generation);
-        v3_index_of(&here.kinds(server), generation)
+        v3_index_of(&here.kinds(server), generation, &server.aggregation.remotes(here.cluster))
     }
 
     pub fn v3(&self, server: &Server, here: Here<'_>, path: &str) -> Response<Body> {
@@ -77,7 +93,7 @@ impl Documents {
 }
 
 /// Which documents there are, for whoever sees these kinds.
-fn v3_index_of(kinds: &[Arc<Kind>], generation: u64) -> Response<Body> {
+fn v3_index_of(kinds: &[Arc<Kind>], generation: u64, remotes: &[Arc<Remote>]) -> Response<Body> {
     let mut paths = serde_json::Map::new();
     let entry =
         |path: &str| json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={:016X}", hash(path, generation))});
@@ -94,7 +110,9 @@ fn v3_index_of(kinds: &[Arc<Kind>], generation: u64) -> Response<Body> {
             paths.insert(path.clone(), entry(&path));
         }
     }
-    let body = serde_json::to_vec(&json!({"paths": paths})).unwrap_or_default();
+    let mut document = json!({"paths": paths});
+    aggregation::openapi::index(&mut document, remotes);
+    let body = serde_json::to_vec(&document).unwrap_or_default();
     respond::build(200, "text/plain; charset=utf-8", body.into())
 }
 
@@ -106,7 +124,7 @@ pub fn of_kinds(kinds: &[Arc<Kind>], path: &str) -> Response<Body> {
     };
     match path {
         "v2" => made(v2_document(kinds, false)),
-        "v3" => v3_index_of(kinds, kinds.len() as u64),
+        "v3" => v3_index_of(kinds, kinds.len() as u64, &[]),
         _ => match path.strip_prefix("v3/").map(|path| group_version(kinds, path)) {
             Some(Ok((group, version))) => made(v3_document(kinds, &group, &version)),
             Some(Err(other)) => other,

@@ -20,6 +20,21 @@ pub fn aliased(path: &str) -> Option<&str> {
     path.strip_prefix("/clusters/root").filter(|rest| rest.starts_with("/clusters/"))
 }
 
+/// The address that is meant by an alias of it.
+pub fn meant(uri: &http::Uri) -> Option<http::Uri> {
+    let path = aliased(uri.path())?;
+    let with_query = uri.query().map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(with_query.parse().ok()?);
+    http::Uri::from_parts(parts).ok()
+}
+
+/// A path without its workspace.
+pub fn behind(path: &str) -> &str {
+    let Some(rest) = path.strip_prefix("/clusters/") else { return path };
+    rest.find('/').map_or("/", |at| &rest[at..])
+}
+
 /// `/services/apiexport/<workspace>/<export>`: where a provider looks into the workspaces that bind its export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Door {

@@ -18,6 +18,8 @@ mod tend;
 
 use std::sync::Arc;
 
+use tokio::task::AbortHandle;
+
 use crate::{
     Server,
     cache::{Change, Observer},
@@ -87,20 +89,24 @@ impl Controllers {
 
     /// Starts what runs in the background. It ends when the server stops.
     pub fn start(self: &Arc<Self>, server: &Arc<Server>) {
-        background(server, namespaces::run(self.clone(), server.clone()));
+        let start =
+            |name: &'static str, controller: futures::future::BoxFuture<'static, ()>| named(server, name, controller);
+        start("namespace-controller", Box::pin(namespaces::run(self.clone(), server.clone())));
         for _ in 0..DEFINING {
-            background(server, definitions::run(self.clone(), server.clone()));
+            start("apiextensions-controllers", Box::pin(definitions::run(self.clone(), server.clone())));
         }
-        background(server, aggregation::run(self.clone(), server.clone()));
-        background(server, certificates::run(self.clone(), server.clone()));
-        background(server, policies::run(self.clone(), server.clone()));
-        background(server, account_tokens::run(self.clone(), server.clone()));
-        background(server, expiry::run(self.clone(), server.clone()));
-        background(server, tend::run(server.clone()));
-        background(server, quota::run(self.clone(), server.clone()));
-        background(server, garbage::run(self.clone(), server.clone()));
-        background(server, crate::workspaces::run(server.clone()));
-        background(server, housekeeping::run(server.clone()));
+        start("clusterrole-aggregation-controller", Box::pin(aggregation::run(self.clone(), server.clone())));
+        start("certificate-controller", Box::pin(certificates::run(self.clone(), server.clone())));
+        start("admission-policy-controller", Box::pin(policies::run(self.clone(), server.clone())));
+        start("service-account-token-controller", Box::pin(account_tokens::run(self.clone(), server.clone())));
+        start("bootstrap-token-controller", Box::pin(expiry::run(self.clone(), server.clone())));
+        start("certificate-renewal-controller", Box::pin(tend::run(server.clone())));
+        start("resourcequota-controller", Box::pin(quota::run(self.clone(), server.clone())));
+        start("garbage-collector-controller", Box::pin(garbage::run(self.clone(), server.clone())));
+        start("workspace-controller", Box::pin(crate::workspaces::run(server.clone())));
+        start("storage-housekeeping", Box::pin(housekeeping::run(server.clone())));
+        start("priority-and-fairness-config-controller", Box::pin(crate::flows::run(server.clone())));
+        crate::aggregation::start(server);
     }
 }
 
@@ -108,9 +114,9 @@ impl Controllers {
 const DEFINING: usize = 4;
 
 /// Runs a controller until the server stops: what it would do after that, a store that is closed refuses.
-pub fn background(server: &Server, controller: impl Future<Output = ()> + Send + 'static) {
+pub fn background(server: &Server, controller: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
     let mut stop = server.shutdown.clone();
-    tokio::spawn(async move {
+    let task = tokio::spawn(async move {
         tokio::select! {
             biased;
             // The sender is gone only if the server is.
@@ -118,7 +124,13 @@ pub fn background(server: &Server, controller: impl Future<Output = ()> + Send +
             () = controller => {}
         }
     });
+    task.abort_handle()
 }
 
-pub use bootstrap::prepare;
+/// The same for one that runs for as long as the server does: `/livez` and `/readyz` fail if it ends.
+pub fn named(server: &Server, name: &'static str, controller: impl Future<Output = ()> + Send + 'static) {
+    server.health.watch(name, background(server, controller));
+}
+
+pub use bootstrap::{authentication, prepare};
 pub use namespaces::root_ca;

@@ -6,7 +6,10 @@ use api::status::Result;
 use serde_json::{Value, json};
 
 use super::Controllers;
-use crate::{Server, clock, internal::Internal, kinds::Kind, object::Object, verbs::delete::Options};
+use crate::{
+    Server, aggregation::namespaces::Elsewhere, clock, internal::Internal, kinds::Kind, object::Object,
+    verbs::delete::Options,
+};
 
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -25,7 +28,11 @@ pub async fn run(controllers: Arc<Controllers>, server: Arc<Server>) {
             furnish(&hand, &object).await
         } else {
             controllers.namespaces.wait_inside(&key, true);
-            take_down(&hand, &object).await
+            let (again, name) = (controllers.clone(), key.clone());
+            let tell = move || again.namespaces.push(&name);
+            // Nothing while remote API servers are still asked: then the namespace is emptied here, but stays.
+            let elsewhere = server.aggregation.cleanups.empty(&server, object.cluster(), object.name(), tell);
+            take_down(&hand, &object, elsewhere).await
         };
         if let Err(status) = done {
             tracing::warn!(namespace = object.name(), error = %status, "a namespace could not be brought to order; trying again");
@@ -60,7 +67,7 @@ pub fn root_ca(server: &Server) -> Value {
 }
 
 /// Empties a namespace, says what is left, and lets it go when nothing is.
-async fn take_down(hand: &Internal, namespace: &Object) -> Result<()> {
+async fn take_down(hand: &Internal, namespace: &Object, elsewhere: Option<Elsewhere>) -> Result<()> {
     let cluster = namespace.cluster();
     let prefix = format!("{cluster}/{}/", namespace.name());
     let mut seen: Vec<Box<str>> = Vec::new();
@@ -75,7 +82,8 @@ async fn take_down(hand: &Internal, namespace: &Object) -> Result<()> {
             hand.delete(kind, object, &Options::background()).await?;
         }
     }
-    let left = Left::count(hand, &kinds, &prefix);
+    let Some(elsewhere) = elsewhere else { return Ok(()) };
+    let left = Left::count(hand, &kinds, &prefix).and(elsewhere);
     let namespaces = hand.kind("", "v1", "namespaces")?;
     let report = left.conditions();
     hand.change(&namespaces, "", namespace.name(), "status", |value| merge_conditions(value, &report)).await?;
@@ -96,9 +104,21 @@ struct Left {
     /// `configmaps. has 1 resource instances`
     resources: Vec<(String, usize)>,
     finalizers: std::collections::BTreeMap<String, usize>,
+    /// Group versions of remote servers that cannot be discovered.
+    stale: Vec<String>,
+    failures: Vec<String>,
 }
 
 impl Left {
+    /// With what remote API servers hold.
+    fn and(mut self, elsewhere: Elsewhere) -> Self {
+        self.resources.extend(elsewhere.left);
+        for (name, count) in elsewhere.finalizers {
+            *self.finalizers.entry(name).or_default() += count;
+        }
+        Self { stale: elsewhere.stale, failures: elsewhere.failures, ..self }
+    }
+
     fn count(hand: &Internal, kinds: &[Arc<Kind>], prefix: &str) -> Self {
         let mut left = Self::default();
         let mut seen: Vec<&str> = Vec::new();
@@ -124,7 +144,7 @@ impl Left {
     }
 
     fn is_nothing(&self) -> bool {
-        self.resources.is_empty()
+        self.resources.is_empty() && self.stale.is_empty() && self.failures.is_empty()
     }
 
     /// Upstream's five conditions, in its order.
@@ -146,12 +166,26 @@ impl Left {
             true => "All content-preserving finalizers finished".to_owned(),
             false => format!("Some content in the namespace has finalizers remaining: {}", held.join(", ")),
         };
+        let stale = |group_version: &String| format!("{group_version}: stale GroupVersion discovery: {group_version}");
+        let discovered = match self.stale.len() {
+            0 => "All resources successfully discovered".to_owned(),
+            n => {
+                let all = self.stale.iter().map(stale).collect::<Vec<_>>().join(", ");
+                format!(
+                    "Discovery failed for some groups, {n} failing: unable to retrieve the complete list of server APIs: {all}"
+                )
+            }
+        };
+        let deleted = match self.failures.len() {
+            0 => "All content successfully deleted, may be waiting on finalization".to_owned(),
+            n => format!("Failed to delete all resource types, {n} remaining: {}", self.failures.join(", ")),
+        };
         vec![
             condition(
                 "NamespaceDeletionDiscoveryFailure",
-                false,
-                ("ResourcesDiscovered", ""),
-                "All resources successfully discovered".into(),
+                !self.stale.is_empty(),
+                ("ResourcesDiscovered", "DiscoveryFailed"),
+                discovered,
             ),
             condition(
                 "NamespaceDeletionGroupVersionParsingFailure",
@@ -161,9 +195,9 @@ impl Left {
             ),
             condition(
                 "NamespaceDeletionContentFailure",
-                false,
-                ("ContentDeleted", ""),
-                "All content successfully deleted, may be waiting on finalization".into(),
+                !self.failures.is_empty(),
+                ("ContentDeleted", "ContentDeletionFailed"),
+                deleted,
             ),
             condition(
                 "NamespaceContentRemaining",
