@@ -519,6 +519,9 @@ def test_requests_are_classified(center):
 def test_flow_schemas_of_a_workspace_count_there(center):
     make_workspace(center, "root:flows")
     here = "/clusters/root:flows"
+    center.api("POST", f"{here}/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", {
+        "metadata": {"name": "noxu"}, "subjects": [{"kind": "User", "name": "noxu", "apiGroup": "rbac.authorization.k8s.io"}],
+        "roleRef": {"kind": "ClusterRole", "name": "cluster-admin", "apiGroup": "rbac.authorization.k8s.io"}}, expect=(201,))
     assert classified(center, "noxu", prefix=here) == (None, None), "nobody has asked for FlowSchemas there yet"
     names = [o["metadata"]["name"] for o in center.api("GET", f"{here}{FLOWS}/flowschemas")["items"]]
     assert "global-default" in names
