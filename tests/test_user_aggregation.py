@@ -340,6 +340,15 @@ def test_workspaces_have_their_own(center, certs):
         server.stop()
 
 
+def test_a_workspace_has_a_limited_number_of_remote_apiservices(center, certs):
+    make_workspace(center, "root:crowd")
+    crowd = "/clusters/root:crowd"
+    for n in range(33):
+        center.api("POST", f"{crowd}{APISERVICES}", apiservice(f"v1.crowd-{n:02}.example.com", 443, certs / "ca.crt"), expect=(201,))
+    wait_for("the last", lambda: available(center.api, "v1.crowd-32.example.com", crowd)[1] == "TooManyAPIServices")
+    wait_for("the one before", lambda: available(center.api, "v1.crowd-31.example.com", crowd)[1] == "ServiceNotFound")
+
+
 def test_tenants_do_not_reach_the_centers_own_addresses(tmp_path, certs):
     """Without --webhook-allow-address an APIService of a tenant leads to no address of this machine, and learns nothing of it."""
     center = Center(tmp_path / "data")

@@ -15,11 +15,12 @@ use http_body_util::{BodyExt, Limited};
 use serde_json::{Value, json};
 
 use super::{
+    MOST,
     discovered::{self, Documents},
     proxy,
     remote::{Remote, Service},
 };
-use crate::{Server, clock, discovery, identity::User, internal::Internal};
+use crate::{Server, clock, discovery, identity::User, internal::Internal, request::ROOT};
 
 /// How long a remote server may take to answer a check.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -29,7 +30,10 @@ const AT_ONCE: Duration = Duration::from_secs(1);
 /// How often a remote API is checked while it is available, and while it is not: at first, and at most.
 const CALM: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_secs(1);
-/// A document larger than this is not taken.
+/// Discovery larger than this is not taken: it is kept, and read for every request for discovery.
+const DISCOVERY: usize = 128 << 10;
+const DISCOVERY_OF_ROOT: usize = 1 << 20;
+/// Other documents are read and forgotten.
 const LARGEST: usize = 4 << 20;
 /// Changes of Services and endpoints often come in groups.
 const SETTLE: Duration = Duration::from_millis(50);
@@ -66,6 +70,11 @@ pub async fn tend(server: Arc<Server>, remote: Arc<Remote>) {
 }
 
 async fn look(server: &Arc<Server>, remote: &Remote) -> std::result::Result<(), Trouble> {
+    if server.aggregation.is_crowded_out(remote) {
+        let message =
+            format!("a workspace may have {MOST} APIServices that lead elsewhere: delete some that come first by name");
+        return Err(Trouble { reason: "TooManyAPIServices", message });
+    }
     let Service { namespace, name, .. } = &remote.service;
     let key = format!("{}/{namespace}/{name}", remote.cluster);
     let service = server.cache.get("core/services", &key).map(|object| object.value());
@@ -187,9 +196,10 @@ fn aggregator() -> User {
 async fn learn(server: &Arc<Server>, remote: &Remote) -> Documents {
     let known = remote.documents();
     let (group, version) = (&*remote.group, &*remote.version);
+    let most = if *remote.cluster == *ROOT { DISCOVERY_OF_ROOT } else { DISCOVERY };
     let read = |answer: std::result::Result<Answer, String>| {
         let (code, _, body) = answer.ok()?;
-        (code == 200).then(|| serde_json::from_slice::<Value>(&body).ok()).flatten()
+        (code == 200 && body.len() <= most).then(|| serde_json::from_slice::<Value>(&body).ok()).flatten()
     };
     let mut resources = read(fetch(server, remote, "/apis", discovery::AGGREGATED).await)
         .and_then(|list| discovered::from_aggregated(&list, group, version));
@@ -201,7 +211,10 @@ async fn learn(server: &Arc<Server>, remote: &Remote) -> Documents {
     let index = read(fetch(server, remote, "/openapi/v3", "application/json").await);
     Documents {
         is_known: known.is_known || resources.is_some(),
-        resources: resources.unwrap_or_else(|| known.resources.clone()),
+        resources: resources.map_or_else(
+            || known.resources.clone(),
+            |resources| serde_json::to_vec(&resources).unwrap_or_default().into(),
+        ),
         openapi: index.map_or_else(|| known.openapi.clone(), |index| discovered::openapi(&index, group, version)),
     }
 }

@@ -1,5 +1,6 @@
 //! What a remote server says of itself in its discovery and OpenAPI documents. Pure.
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 /// What is known of one group and version.
@@ -7,8 +8,8 @@ use serde_json::{Value, json};
 pub struct Documents {
     /// The server has told its resources.
     pub is_known: bool,
-    /// Resources in the form of aggregated discovery.
-    pub resources: Vec<Value>,
+    /// A list of resources in the form of aggregated discovery. It is kept as text, which takes least memory.
+    pub resources: Bytes,
     /// Where the OpenAPI v3 document is, relative to the server.
     pub openapi: Option<String>,
 }

@@ -38,6 +38,8 @@ pub use merge::Shown;
 pub use remote::Remote;
 
 pub const COLLECTION: &str = "apiregistration.k8s.io/apiservices";
+/// A workspace other than root may have this many remote APIServices. This server asks each of them every now and then.
+const MOST: usize = 32;
 
 #[derive(Default)]
 pub struct Aggregation {
@@ -152,6 +154,12 @@ impl Aggregation {
         }
         let workspaces = self.workspaces.read().unwrap_or_else(PoisonError::into_inner);
         workspaces.get(cluster).map(|workspace| workspace.remotes.clone()).unwrap_or_default()
+    }
+
+    /// Whether the workspace has too many, and this is none of the first.
+    fn is_crowded_out(&self, remote: &Remote) -> bool {
+        let before = |other: &&Arc<Remote>| other.name < remote.name;
+        *remote.cluster != *ROOT && self.remotes(&remote.cluster).iter().filter(before).count() >= MOST
     }
 
     fn all(&self) -> Vec<Arc<Remote>> {

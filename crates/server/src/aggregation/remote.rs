@@ -166,7 +166,7 @@ impl Remote {
             version: self.version.clone(),
             group_priority: self.group_priority,
             version_priority: self.version_priority,
-            resources: documents.resources.clone(),
+            resources: serde_json::from_slice(&documents.resources).unwrap_or_default(),
             is_fresh: self.is_available() && documents.is_known,
         }
     }
