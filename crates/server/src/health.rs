@@ -1,10 +1,11 @@
 //! `/livez`, `/readyz` and `/healthz`: is the server alive, can it do its work?
 //!
-//! `/readyz` fails while the store cannot write or be reached, and while the server stops. `/livez` fails only for what a restart
-//! mends: a full disk or an etcd that is away is no reason to end the process. `/healthz` is `/readyz` without the shutdown.
+//! `/readyz` fails while the store cannot write or be reached, and while the server stops. `/livez` fails only for what
+//! a restart mends: a full disk or an etcd that is away is no reason to end the process. `/healthz` is `/readyz`
+//! without the shutdown.
 //!
-//! Checks have upstream's names where they mean the same. `etcd` is the store, whichever it is, and `store` is our own name for
-//! it. A `poststarthook/…` fails when the part of the server that it names has ended, as after a panic.
+//! Checks have upstream's names where they mean the same. `etcd` is the store, whichever it is, and `store` is our own
+//! name for it. A `poststarthook/…` fails when the part of the server that it names has ended, as after a panic.
 
 use std::{
     borrow::Cow,
@@ -115,7 +116,8 @@ impl Health {
     }
 }
 
-/// Answers `/readyz` and its siblings, and single checks of them such as `/readyz/store`. `None`: there is no such check.
+/// Answers `/readyz` and its siblings, and single checks of them such as `/readyz/store`. `None`: there is no such
+/// check.
 pub async fn answer(server: &Server, path: &str, query: &Query) -> Option<Response<Body>> {
     let (name, check) = match path.trim_start_matches('/').split_once('/') {
         Some((name, check)) => (name, Some(check)),
@@ -194,7 +196,8 @@ fn checks(kind: Kind, trouble: Trouble, around: Around) -> Vec<Check> {
     };
     let mut checks = vec![Check::new("ping", None)];
     checks.extend([Check::new("store", store.clone()), Check::new("etcd", store)]);
-    // A log that nobody reads is lost and changes nothing else: it is told, and makes the server neither dead nor unready.
+    // A log that nobody reads is lost and changes nothing else: it is told, and makes the server neither dead nor
+    // unready.
     checks.push(Check { counts: kind == Kind::Health, ..Check::new("log", log) });
     if kind == Kind::Ready {
         checks.push(Check::new("informer-sync", trouble.behind));

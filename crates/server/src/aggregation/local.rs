@@ -1,8 +1,8 @@
 //! Local APIServices: one for each group version that this server serves itself.
 //!
-//! The root workspace has them from the start. Another workspace gets them when somebody first asks for APIServices there, so
-//! that workspaces in which nobody does stay small; from then on they are kept in step with its definitions and bindings.
-//! What is served here stays so: an APIService of the same name that leads elsewhere is made local again.
+//! The root workspace has them from the start. Another workspace gets them when somebody first asks for APIServices
+//! there, so that workspaces in which nobody does stay small; from then on they are kept in step with its definitions
+//! and bindings. What is served here stays so: an APIService of the same name that leads elsewhere is made local again.
 
 use std::{
     collections::BTreeMap,

@@ -1,9 +1,9 @@
 //! The aggregation layer: API groups that other servers answer, registered by APIServices.
 //!
-//! An APIService with a `spec.service` is remote: requests to its group and version are authenticated and authorised here and
-//! then proxied to the Service. The remote server is told who asks by `X-Remote-` headers, over a connection that shows a
-//! certificate of the front proxy's authority. An APIService counts in its own workspace only. What this server serves itself
-//! has local APIServices, which are kept in step with what is served.
+//! An APIService with a `spec.service` is remote: requests to its group and version are authenticated and authorised
+//! here and then proxied to the Service. The remote server is told who asks by `X-Remote-` headers, over a connection
+//! that shows a certificate of the front proxy's authority. An APIService counts in its own workspace only. What this
+//! server serves itself has local APIServices, which are kept in step with what is served.
 
 mod check;
 mod discovered;

@@ -1,6 +1,7 @@
 //! Empties a namespace of what remote API servers hold in it.
 //!
-//! A remote server may be slow or away, so it is asked by a task beside the controller of namespaces, which hears of the end.
+//! A remote server may be slow or away, so it is asked by a task beside the controller of namespaces, which hears of
+//! the end.
 
 use std::{
     collections::{BTreeMap, HashMap},

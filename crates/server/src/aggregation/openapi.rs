@@ -19,7 +19,8 @@ pub fn index(document: &mut Value, remotes: &[Arc<Remote>]) {
     }
 }
 
-/// Adds what the available servers of a workspace publish to the OpenAPI v2 document. One that does not answer is left out.
+/// Adds what the available servers of a workspace publish to the OpenAPI v2 document. One that does not answer is left
+/// out.
 pub async fn v2(server: &Arc<Server>, document: &mut Value, remotes: &[Arc<Remote>]) {
     for remote in remotes.iter().filter(|remote| remote.is_available()) {
         let Ok((200, _, body)) = check::fetch(server, remote, "/openapi/v2", "application/json").await else {

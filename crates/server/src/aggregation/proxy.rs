@@ -70,8 +70,8 @@ fn unavailable(why: &str) -> Response<Body> {
     respond::build(503, "text/plain; charset=utf-8", bytes::Bytes::from(format!("{why}\n")).into())
 }
 
-/// Sends a request in a user's name, whatever the headers said of users before. The error can be told to anybody who may
-/// write APIServices.
+/// Sends a request in a user's name, whatever the headers said of users before. The error can be told to anybody who
+/// may write APIServices.
 pub async fn send(
     server: &Arc<Server>,
     remote: &Remote,

@@ -34,7 +34,8 @@ const SPARE: usize = 8;
 /// A client's certificate is replaced when it is this old, in seconds: long before its end.
 const RENEW: i64 = 30 * 24 * 60 * 60;
 
-/// What a tenant is told of a remote API that cannot be reached. Details would tell of a network that is not the tenant's.
+/// What a tenant is told of a remote API that cannot be reached. Details would tell of a network that is not the
+/// tenant's.
 const UNREACHABLE: &str = "the service cannot be reached, or gives no answer that can be used";
 
 /// The Service that a remote APIService names.

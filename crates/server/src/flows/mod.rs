@@ -1,8 +1,8 @@
 //! FlowSchemas and PriorityLevelConfigurations: which level a request belongs to, and which flow within it.
 //!
-//! The FlowSchemas of a workspace classify the requests to that workspace. What a level means stays inside the workspace:
-//! its shares decide who of the workspace's own requests gets the next seat, and never how many seats the workspace has
-//! beside others. Only in the root workspace does an exempt level give seats that nobody else takes.
+//! The FlowSchemas of a workspace classify the requests to that workspace. What a level means stays inside the
+//! workspace: its shares decide who of the workspace's own requests gets the next seat, and never how many seats the
+//! workspace has beside others. Only in the root workspace does an exempt level give seats that nobody else takes.
 
 mod defaults;
 mod schema;

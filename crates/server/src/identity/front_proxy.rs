@@ -1,9 +1,9 @@
 //! The certificate authority by which aggregated API servers know this server.
 //!
-//! An aggregated API server believes the `X-Remote-` headers of a client whose certificate this authority signed for one
-//! of the names in `requestheader-allowed-names`. The authority is not the one of clients: no certificate that a client
-//! can ask for is good here. Each workspace has a name of its own, so a server that one workspace registered does not
-//! believe what is proxied for another workspace.
+//! An aggregated API server believes the `X-Remote-` headers of a client whose certificate this authority signed for
+//! one of the names in `requestheader-allowed-names`. The authority is not the one of clients: no certificate that a
+//! client can ask for is good here. Each workspace has a name of its own, so a server that one workspace registered
+//! does not believe what is proxied for another workspace.
 
 use std::path::Path;
 

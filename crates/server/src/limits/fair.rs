@@ -1,16 +1,17 @@
 //! Who gets the next seat: a state machine without I/O.
 //!
-//! There are so many seats. Whoever comes when there is room sits down; else it waits in its user's queue, and a seat that
-//! becomes free goes to the workspace that holds the fewest, in it to the priority level that holds the fewest for each of its
-//! shares, in that to the user who holds the fewest, and among equals to whoever was served longest ago. So those who want much share what those who want little leave, whatever their requests
-//! cost and however long they take; no seat is empty while somebody fits into it.
+//! There are so many seats. Whoever comes when there is room sits down; else it waits in its user's queue, and a seat
+//! that becomes free goes to the workspace that holds the fewest, in it to the priority level that holds the fewest for
+//! each of its shares, in that to the user who holds the fewest, and among equals to whoever was served longest ago. So
+//! those who want much share what those who want little leave, whatever their requests cost and however long they take;
+//! no seat is empty while somebody fits into it.
 //!
 //! A workspace that holds none need not wait for one while there are spare seats beside the others, which are for this
 //! only: so a quiet tenant is not made to wait for what a loud one has begun.
 //!
-//! Seats are lent for a time. A request that takes longer (its client reads slowly, a webhook does not answer) goes on, but
-//! its seat is given to another if somebody waits for one. It still counts for its workspace, which is served later for it,
-//! so nobody can sit everybody else out.
+//! Seats are lent for a time. A request that takes longer (its client reads slowly, a webhook does not answer) goes on,
+//! but its seat is given to another if somebody waits for one. It still counts for its workspace, which is served later
+//! for it, so nobody can sit everybody else out.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -189,7 +190,8 @@ impl<W> Fair<W> {
         Some(id)
     }
 
-    /// A place in the queue. Where all places are taken, whoever waits with the most others gives way; it is answered here.
+    /// A place in the queue. Where all places are taken, whoever waits with the most others gives way; it is answered
+    /// here.
     pub fn wait(&mut self, request: Request<'_>, wake: W) -> Result<(Id, Option<W>), Full> {
         let width = self.width(request.width);
         let workspace = self.workspaces.get(request.workspace);
