@@ -1,0 +1,435 @@
+"""The components of a native node against an edge: what a kubelet, kube-proxy, CoreDNS and flannel ask, recorded from the real ones (tests/recordings,
+made with tests/recorder.py) and asked again here with their identities and no more, online and while the edge is cut off. And the real ones, where
+SELVEDGE_UPSTREAM names a directory that has them."""
+import base64
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import ssl
+import struct
+import subprocess
+import sys
+import threading
+import urllib.parse
+
+import pytest
+import yaml
+
+import native_node
+from center import HERE, ROOT, TOOLS, Center, Tools, wait_for
+from edge import fleet, in_sync
+from manifests import container, pod
+from test_identity import Client, certificate, csr
+
+SHOP = "root:shop"
+AT = f"/clusters/{SHOP}/api/v1/namespaces/default"
+UUID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+MAGIC = b"k8s\0"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+
+
+# ---- protobuf, as little of it as is needed ----
+
+def varint(data, at):
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+
+
+def fields(data):
+    """(number, wire type, value) of a message. Groups are not used by Kubernetes."""
+    found, at = [], 0
+    while at < len(data):
+        key, at = varint(data, at)
+        if key & 7 == 0:
+            value, at = varint(data, at)
+        else:
+            size, at = varint(data, at) if key & 7 == 2 else ({1: 8, 5: 4}[key & 7], at)
+            value, at = data[at:at + size], at + size
+        found.append((key >> 3, key & 7, value))
+    return found
+
+
+def encode(value):
+    out = b""
+    while value > 127:
+        out, value = out + bytes([value & 127 | 128]), value >> 7
+    return out + bytes([value])
+
+
+def message(parts):
+    out = b""
+    for number, wire, value in parts:
+        out += encode(number << 3 | wire)
+        out += encode(value) if wire == 0 else (encode(len(value)) if wire == 2 else b"") + value
+    return out
+
+
+def put(data, path, value):
+    """The message with another string at a path of field numbers; it has to be there."""
+    assert any(number == path[0] for number, _, _ in fields(data)), f"no field {path[0]}"
+    return message([(n, w, v if n != path[0] else value if len(path) == 1 else put(v, path[1:], value)) for n, w, v in fields(data)])
+
+
+def put_in_object(body, path, value):
+    """The same in an object with its envelope."""
+    return MAGIC + put(body.removeprefix(MAGIC), (2, *path), value.encode())
+
+
+def get(data, *path):
+    for step in path:
+        data = next((value for number, _, value in fields(data) if number == step), b"")
+    return data
+
+
+def unwrapped(data):
+    """The object in an envelope."""
+    assert data[:4] == MAGIC, data[:40]
+    return get(data[4:], 2)
+
+
+def name_of(object_):
+    return get(object_, 1, 1).decode()
+
+
+# ---- asking again ----
+
+class Component:
+    """Asks with one identity, as it was recorded."""
+
+    def __init__(self, edge, cert=None, token=None):
+        self.edge, self.token = edge, token
+        self.client = Client(edge, cert=cert, token=token)
+        self.tls = ssl.create_default_context(cafile=str(edge.ca))
+        if cert:
+            self.tls.load_cert_chain(*map(str, cert))
+
+    def open(self, record, body=None, **query):
+        connection = http.client.HTTPSConnection(self.edge.host, self.edge.port, context=self.tls, timeout=30)
+        asked = urllib.parse.urlencode({**record["query"], **query})
+        headers = dict(record["headers"]) | ({"Authorization": f"Bearer {self.token}"} if self.token else {})
+        connection.request(record["method"], record["path"] + (f"?{asked}" if asked else ""), body, headers)
+        return connection, connection.getresponse()
+
+    def ask(self, record, body=None, **query):
+        """The answer's bytes, if its status is the one that was recorded."""
+        connection, answer = self.open(record, body, **query)
+        with contextlib.closing(connection):
+            raw = answer.read()
+            what = f"{record['method']} {record['path']} {record['query']}"
+            assert answer.status == record["status"], f"{what}: {answer.status}, not {record['status']}: {raw[:600]!r}"
+            wanted = record["headers"].get("Accept", "")
+            if answer.status < 300 and wanted.startswith(PROTOBUF):
+                assert answer.headers["Content-Type"].startswith(PROTOBUF) and raw[:4] == MAGIC, what
+            return raw
+
+    @contextlib.contextmanager
+    def watch(self, record, **query):
+        """A function that gives the next event: type, name, object."""
+        connection, answer = self.open(record, **query)
+        try:
+            assert answer.status == 200, answer.read()
+            protobuf = answer.headers["Content-Type"].startswith(PROTOBUF)
+            assert protobuf == record["headers"]["Accept"].startswith(PROTOBUF), answer.headers["Content-Type"]
+            yield (lambda: next_frame(answer)) if protobuf else (lambda: next_line(answer))
+        finally:
+            connection.close()
+
+    def initial(self, record):
+        """The names with which a streaming list begins. The bookmark that ends it has to come."""
+        names = []
+        with self.watch(record) as event:
+            while True:
+                kind, name, object_ = event()
+                if kind == "BOOKMARK":
+                    assert b"k8s.io/initial-events-end" in object_
+                    return names
+                assert kind == "ADDED", kind
+                names.append(name)
+
+
+def next_frame(answer):
+    size = struct.unpack(">I", answer.read(4))[0]
+    # A frame is a WatchEvent, the object in it has an envelope.
+    frame = answer.read(size)
+    event = unwrapped(frame) if frame[:4] == MAGIC else frame
+    object_ = unwrapped(get(event, 2, 1))
+    return get(event, 1).decode(), name_of(object_), object_
+
+
+def next_line(answer):
+    event = json.loads(answer.readline())
+    return event["type"], event["object"]["metadata"].get("name", ""), event["object"]
+
+
+def records(name):
+    return [json.loads(line) for line in (HERE / "recordings" / f"{name}.jsonl").read_text().splitlines()]
+
+
+def body_of(record):
+    body = record.get("body")
+    return base64.b64decode(body["base64"]) if isinstance(body, dict) else body.encode() if body else None
+
+
+def is_watch(record):
+    return record["query"].get("watch") == "true"
+
+
+def later(edge, *requests):
+    """Changes that an administrator makes while somebody watches."""
+    thread = threading.Timer(0.2, lambda: [edge.api(*request) for request in requests])
+    thread.daemon = True
+    thread.start()
+
+
+def service(name, **spec):
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"ports": [{"port": 80, "targetPort": 8080}], **spec}}
+
+
+def slice_of(name, **labels):
+    return {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": name, "labels": {"kubernetes.io/service-name": name, **labels}},
+            "addressType": "IPv4", "ports": [{"port": 8080}], "endpoints": [{"addresses": ["10.244.0.9"], "conditions": {"ready": True}}]}
+
+
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+
+
+@pytest.fixture(scope="module")
+def edges(tmp_path_factory):
+    """Two that hold the same; the second is cut off before anybody asks it."""
+    with fleet("florin", "tulip", directory=tmp_path_factory.mktemp("nodes"), wire=True) as (center, florin, tulip):
+        center.api("POST", f"{AT}/secrets", {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "stringData": {"k": "v"}})
+        center.api("POST", f"{AT}/configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "page"}, "data": {"p": "q"}})
+        center.api("POST", f"{AT}/services", service("web", selector={"app": "web"}))
+        center.api("POST", f"{AT}/services", service("hidden", clusterIP="None", selector={"app": "web"}))
+        volumes = [{"name": "key", "secret": {"secretName": "key"}}, {"name": "page", "configMap": {"name": "page"}}]
+        mounts = [{"name": "key", "mountPath": "/key"}, {"name": "page", "mountPath": "/page"}]
+        center.api("POST", f"{AT}/pods", pod("web", nodeName="florin-1", volumes=volumes, containers=[container("c", volumeMounts=mounts)]))
+        for edge in (florin, tulip):
+            in_sync(center, SHOP, edge, collections=[f"/api/v1/namespaces/default/{kind}" for kind in ("pods", "services", "secrets", "configmaps")])
+            edge.api("POST", "/api/v1/namespaces/default/services", {
+                **service("other"), "metadata": {"name": "other", "labels": {"service.kubernetes.io/service-proxy-name": "mine"}}})
+            edge.api("POST", SLICES, slice_of("web"))
+            edge.api("POST", SLICES, slice_of("hidden", **{"service.kubernetes.io/headless": ""}))
+            edge.home = edge.data_dir.with_name(edge.name + "-home")
+            edge.home.mkdir()
+        tulip.through.cut()
+        state = lambda: tulip.api("GET", "/api/v1/namespaces/kube-system/configmaps/selvedge-link")["data"]["state"]
+        wait_for("the edge to notice", lambda: state() == "Offline", 30)
+        yield {"online": florin, "offline": tulip}
+
+
+@pytest.fixture(scope="module", params=["online", "offline"])
+def edge(request, edges):
+    return edges[request.param]
+
+
+def certified(edge, name, subject, signer="kubernetes.io/kube-apiserver-client"):
+    admin = Client(edge, cert=(edge.cert, edge.key))
+    base, _ = csr(admin, edge.home, name, subject, signer)
+    Tools(edge, edge.home).kubectl("certificate", "approve", name)
+    return certificate(edge, base, name)
+
+
+# ---- the kubelet ----
+
+def test_kubelet_asks_for_its_certificate(edge):
+    """With a bootstrap token, and nobody approves anything: docs/kubelet-runtime.md's own commands."""
+    block = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/kubelet-runtime.md").read_text(), re.M | re.S)[0]
+    env = {"PATH": f"{TOOLS}:/usr/bin:/bin", "HOME": str(edge.home), "KUBECONFIG": str(edge.kubeconfig)}
+    subprocess.run(["bash", "-euo", "pipefail", "-c", block], env=env, check=True, capture_output=True, timeout=60)
+    kubelet = Component(edge, token="07401b.f395accd246ae52d")
+    for record in records("kubelet-bootstrap"):
+        if is_watch(record):
+            with kubelet.watch(record) as event:
+                issued = b""
+                while not issued:
+                    kind, _, object_ = event()
+                    # status.certificate
+                    issued = get(object_, 3, 2) if kind in ("ADDED", "MODIFIED") else b""
+                assert issued.startswith(b"-----BEGIN CERTIFICATE-----")
+        elif record["path"] == "/healthz":
+            connection, answer = kubelet.open(record)
+            with contextlib.closing(connection):
+                assert (answer.status, answer.read()) == (200, b"ok")
+        else:
+            kubelet.ask(record, body_of(record))
+
+
+def test_kubelet_registers_and_runs_a_pod(edge):
+    kubelet = Component(edge, cert=certified(edge, "n1", "/O=system:nodes/CN=system:node:florin-1", "kubernetes.io/kube-apiserver-client-kubelet"))
+    uid = lambda path: edge.api("GET", path)["metadata"]["uid"]
+    web = "/api/v1/namespaces/default/pods/web"
+    pod_uid, phases, asked = uid(web), [], set()
+    seen = {"/api/v1/services": {"kubernetes", "web", "other"}, "/api/v1/pods": {"web"}, "/api/v1/namespaces/default/secrets": {"key"}}
+    for record in records("kubelet"):
+        path, body = record["path"], body_of(record)
+        if is_watch(record):
+            names = kubelet.initial(record)
+            wanted = record["query"].get("fieldSelector", "").removeprefix("metadata.name=")
+            assert set(names) == seen.get(path, {wanted} if "/configmaps" in path else set()), (path, names)
+            asked.add(path)
+            continue
+        if path == f"{LEASES}/florin-1" and record["method"] == "PUT":
+            now = edge.api("GET", path)["metadata"]
+            body = put_in_object(put_in_object(body, (1, 5), now["uid"]), (1, 6), now["resourceVersion"])
+            body = put_in_object(body, (1, 13, 4), uid("/api/v1/nodes/florin-1"))
+        elif path in (LEASES, "/apis/storage.k8s.io/v1/csinodes"):
+            body = UUID.sub(uid("/api/v1/nodes/florin-1").encode(), body)
+        elif body and (path.startswith(web) or path.endswith("/token")):
+            body = UUID.sub(pod_uid.encode(), body)
+        raw = kubelet.ask(record, body)
+        if path.endswith("/token"):
+            token = get(unwrapped(raw), 3, 1).decode()
+            assert Client(edge, token=token).who()["username"] == "system:serviceaccount:default:default"
+        if path == f"{web}/status":
+            phases.append(edge.api("GET", web)["status"]["phase"])
+            if phases.count("Running") == 1 and phases[-1] == "Running":
+                # Somebody wants it to go; the kubelet ends it and deletes it then.
+                edge.api("DELETE", web, {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 30})
+    assert phases[0] == "Pending" and "Running" in phases and phases[-1] == "Succeeded", phases
+    assert edge.request("GET", web)[0] == 404
+    node = edge.api("GET", "/api/v1/nodes/florin-1")
+    assert {"type": "InternalIP", "address": "192.0.2.1"} in node["status"]["addresses"]
+    assert any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"]["conditions"])
+    lease = edge.api("GET", f"{LEASES}/florin-1")
+    assert lease["spec"]["holderIdentity"] == "florin-1" and lease["metadata"]["ownerReferences"][0]["uid"] == node["metadata"]["uid"]
+    assert edge.api("GET", "/apis/storage.k8s.io/v1/csinodes/florin-1")["metadata"]["ownerReferences"][0]["kind"] == "Node"
+    assert len(asked) == 7, asked
+    # And no more than a node may.
+    for path in ("/api/v1/secrets", "/api/v1/namespaces/kube-system/secrets"):
+        assert kubelet.client.code("GET", path) == 403
+
+
+def test_kubelet_shows_static_pods_and_asks_who_may_ask_it(edge):
+    kubelet = Component(edge, cert=certified(edge, "n1b", "/O=system:nodes/CN=system:node:florin-1", "kubernetes.io/kube-apiserver-client-kubelet"))
+    if edge.request("GET", "/api/v1/nodes/florin-1")[0] == 404:
+        edge.api("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "florin-1"}})
+    node = edge.api("GET", "/api/v1/nodes/florin-1")["metadata"]["uid"].encode()
+    token = edge.api("POST", "/api/v1/namespaces/default/serviceaccounts/default/token", {
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})["status"]["token"]
+    fixed = "/api/v1/namespaces/default/pods/fixed-florin-1"
+    for record in records("kubelet-more"):
+        path, body = record["path"], body_of(record)
+        if path.startswith(fixed) and body:
+            body = UUID.sub(edge.api("GET", fixed)["metadata"]["uid"].encode(), body)
+        elif path.endswith("/tokenreviews"):
+            body = put_in_object(body, (2, 1), token)
+        elif body:
+            body = UUID.sub(node, body)
+        raw = kubelet.ask(record, body)
+        if path.endswith("/tokenreviews"):
+            assert get(unwrapped(raw), 3, 2, 1) == b"system:serviceaccount:default:default"
+        elif path.endswith("/subjectaccessreviews"):
+            allowed = [value for number, _, value in fields(get(unwrapped(raw), 3)) if number == 1]
+            assert allowed == [1], "the edge's own API server may use a kubelet"
+        elif path.endswith("/pods"):
+            assert edge.api("GET", fixed)["metadata"]["annotations"]["kubernetes.io/config.source"] == "file"
+    assert edge.request("GET", fixed)[0] == 404
+
+
+# ---- kube-proxy ----
+
+def test_kube_proxy(edge):
+    proxy = Component(edge, cert=certified(edge, "kube-proxy", "/CN=system:kube-proxy"))
+    assert proxy.client.who()["username"] == "system:kube-proxy"
+    begins = {}
+    for record in records("kube-proxy"):
+        if is_watch(record):
+            begins[record["path"]] = set(proxy.initial(record))
+        else:
+            proxy.ask(record, body_of(record))
+    # Headless ones are not its, nor those of another proxy.
+    assert begins["/api/v1/services"] == {"kubernetes", "web"}
+    assert "web" in begins["/apis/discovery.k8s.io/v1/endpointslices"] and "hidden" not in begins["/apis/discovery.k8s.io/v1/endpointslices"]
+    assert begins["/apis/networking.k8s.io/v1/servicecidrs"] == {"kubernetes"}
+    assert any(e["reason"] == "Starting" and e["reportingController"] == "kube-proxy"
+               for e in edge.api("GET", "/apis/events.k8s.io/v1/namespaces/default/events")["items"])
+    for method, path in (("GET", "/api/v1/secrets"), ("GET", "/api/v1/pods"), ("DELETE", "/api/v1/namespaces/default/services/web")):
+        assert proxy.client.code(method, path) == 403, path
+
+    # What changes on the edge is told to it at once, with a selector that it enters and leaves.
+    watching = next(r for r in records("kube-proxy") if r["path"] == "/api/v1/services")
+    at = "/api/v1/namespaces/default/services"
+    with proxy.watch(watching) as event:
+        while event()[0] != "BOOKMARK":
+            pass
+        mine = {"metadata": {"labels": {"service.kubernetes.io/service-proxy-name": "mine"}}}
+        later(edge, ("POST", at, service("fresh")))
+        assert event()[:2] == ("ADDED", "fresh")
+        edge.api("PATCH", f"{at}/fresh", mine, content_type="application/merge-patch+json")
+        assert event()[:2] == ("DELETED", "fresh")
+        edge.api("DELETE", f"{at}/fresh")
+
+
+# ---- CoreDNS ----
+
+def test_coredns(edge):
+    Tools(edge, edge.home).kubectl("apply", "-f", ROOT / "deploy/node/coredns.yaml")
+    token = edge.api("POST", "/api/v1/namespaces/kube-system/serviceaccounts/coredns/token", {
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})["status"]["token"]
+    dns = Component(edge, token=token)
+    assert dns.client.who()["username"] == "system:serviceaccount:kube-system:coredns"
+    made = {"/api/v1/services": ("/api/v1/namespaces/default/services", service("news")),
+            "/api/v1/namespaces": ("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "news"}}),
+            "/apis/discovery.k8s.io/v1/endpointslices": (SLICES, slice_of("news"))}
+    holds = {"/api/v1/services": {"kubernetes", "web", "hidden", "kube-dns"}, "/api/v1/namespaces": {"default", "kube-system"},
+             "/apis/discovery.k8s.io/v1/endpointslices": {"web", "hidden"}}
+    versions = {}
+    for record in records("coredns"):
+        path = record["path"]
+        if not is_watch(record):
+            list_ = unwrapped(dns.ask(record))
+            versions[path] = get(list_, 1, 2).decode()
+            assert holds[path] <= {name_of(value) for number, _, value in fields(list_) if number == 2}
+            continue
+        with dns.watch(record, resourceVersion=versions[path]) as event:
+            later(edge, ("POST", *made[path]))
+            kind, name, _ = event()
+            while name != "news":
+                kind, name, _ = event()
+            assert kind == "ADDED"
+    for path in ("/api/v1/secrets", "/api/v1/nodes", "/api/v1/configmaps"):
+        assert dns.client.code("GET", path) == 403, path
+    for path, object_ in made.values():
+        edge.api("DELETE", f"{path}/{object_['metadata']['name']}")
+
+
+# ---- flannel ----
+
+def relabelled(edge):
+    node = edge.api("GET", "/api/v1/nodes/florin-1")
+    node["metadata"].setdefault("labels", {})["seen"] = "yes"
+    return node
+
+
+def test_flannel(edge):
+    tools = Tools(edge, edge.home)
+    tools.kubectl("apply", "-f", ROOT / "deploy/node/flannel-rbac.yaml")
+    if edge.request("GET", "/api/v1/nodes/florin-1")[0] == 404:
+        edge.api("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "florin-1"}})
+    tools.kubectl("patch", "node", "florin-1", "-p", '{"spec": {"podCIDR": "10.244.0.0/24", "podCIDRs": ["10.244.0.0/24"]}}')
+    flannel = Component(edge, cert=certified(edge, "flannel", "/CN=flannel"))
+    version = None
+    for record in records("flannel"):
+        if is_watch(record):
+            with flannel.watch(record, resourceVersion=version) as event:
+                later(edge, ("PUT", "/api/v1/nodes/florin-1", relabelled(edge)))
+                kind, name, object_ = event()
+                assert (kind, name, object_["spec"]["podCIDR"]) == ("MODIFIED", "florin-1", "10.244.0.0/24")
+            continue
+        answer = json.loads(flannel.ask(record, body_of(record)))
+        version = answer["metadata"]["resourceVersion"] if record["method"] == "GET" else version
+    node = edge.api("GET", "/api/v1/nodes/florin-1")
+    assert node["metadata"]["annotations"]["flannel.alpha.coreos.com/public-ip"] == "192.0.2.1"
+    assert [c["reason"] for c in node["status"]["conditions"] if c["type"] == "NetworkUnavailable"] == ["FlannelIsUp"]
+    assert flannel.client.code("GET", "/api/v1/secrets") == 403
+    assert flannel.client.code("PATCH", "/api/v1/nodes/florin-1") == 403, "its own status, and nothing else of a Node"
