@@ -433,3 +433,40 @@ def test_flannel(edge):
     assert [c["reason"] for c in node["status"]["conditions"] if c["type"] == "NetworkUnavailable"] == ["FlannelIsUp"]
     assert flannel.client.code("GET", "/api/v1/secrets") == 403
     assert flannel.client.code("PATCH", "/api/v1/nodes/florin-1") == 403, "its own status, and nothing else of a Node"
+
+
+# ---- found by upstream's own tests ----
+
+def owned(edge, name, owner):
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"], "blockOwnerDeletion": True}
+    edge.api("PATCH", f"/api/v1/namespaces/default/configmaps/{name}", {"metadata": {"ownerReferences": [reference]}}, content_type="application/merge-patch+json")
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_a_circle_of_owners_is_deleted(edges, size):
+    """Everybody blocks everybody's deletion; upstream breaks the circle where it closes."""
+    edge = edges["online"]
+    at = "/api/v1/namespaces/default/configmaps"
+    names = [f"ring-{size}-{i}" for i in range(size)]
+    ring = [edge.api("POST", at, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}) for name in names]
+    for i, name in enumerate(names):
+        owned(edge, name, ring[i - 1])
+    edge.api("DELETE", f"{at}/{names[0]}", {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"})
+    left = lambda: [o for o in edge.api("GET", at)["items"] if o["metadata"]["name"] in names]
+    wait_for("the circle to go", lambda: not left(), 10, every=0.1)
+
+
+def test_an_owner_waits_no_longer_for_what_does_not_block_it(edges):
+    """A dependent that cannot go yet lets its owner go when it says so."""
+    edge = edges["online"]
+    at = "/api/v1/namespaces/default/configmaps"
+    owner, dependent = [edge.api("POST", at, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+        "name": name, "finalizers": finalizers}}) for name, finalizers in (("unblocked", []), ("dependent", ["example.com/stay"]))]
+    owned(edge, "dependent", owner)
+    edge.api("DELETE", f"{at}/unblocked", {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"})
+    wait_for("the dependent to be deleted", lambda: edge.api("GET", f"{at}/dependent")["metadata"].get("deletionTimestamp"), 10)
+    assert edge.request("GET", f"{at}/unblocked")[0] == 200
+    free = [{**edge.api("GET", f"{at}/dependent")["metadata"]["ownerReferences"][0], "blockOwnerDeletion": False}]
+    edge.api("PATCH", f"{at}/dependent", {"metadata": {"ownerReferences": free}}, content_type="application/merge-patch+json")
+    wait_for("the owner to go", lambda: edge.request("GET", f"{at}/unblocked")[0] == 404, 10, every=0.1)
+    edge.api("PATCH", f"{at}/dependent", {"metadata": {"finalizers": None}}, content_type="application/merge-patch+json")
