@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import json
 import os
-import pathlib
 import re
 import ssl
 import struct
@@ -19,7 +18,7 @@ import pytest
 import yaml
 
 import native_node
-from center import HERE, ROOT, TOOLS, Center, Tools, wait_for
+from center import HERE, ROOT, TOOLS, Tools, wait_for
 from edge import fleet, in_sync
 from manifests import container, pod
 from test_identity import Client, certificate, csr
@@ -470,3 +469,50 @@ def test_an_owner_waits_no_longer_for_what_does_not_block_it(edges):
     edge.api("PATCH", f"{at}/dependent", {"metadata": {"ownerReferences": free}}, content_type="application/merge-patch+json")
     wait_for("the owner to go", lambda: edge.request("GET", f"{at}/unblocked")[0] == 404, 10, every=0.1)
     edge.api("PATCH", f"{at}/dependent", {"metadata": {"finalizers": None}}, content_type="application/merge-patch+json")
+
+
+# ---- the files in deploy/ ----
+
+PROXY = set("""apiVersion kind featureGates clientConnection logging hostnameOverride bindAddress healthzBindAddress metricsBindAddress bindAddressHardFail
+enableProfiling showHiddenMetricsForVersion mode iptables ipvs nftables winkernel detectLocalMode detectLocal clusterCIDR nodePortAddresses oomScoreAdj
+conntrack configSyncPeriod portRange windowsRunAsService""".split())
+NESTED = {"clientConnection": {"kubeconfig", "acceptContentTypes", "contentType", "qps", "burst"},
+          "conntrack": {"maxPerCore", "min", "tcpEstablishedTimeout", "tcpCloseWaitTimeout", "tcpBeLiberal", "udpTimeout", "udpStreamTimeout"}}
+
+
+def test_every_field_of_the_files_is_known():
+    config = yaml.safe_load((native_node.DEPLOY / "kube-proxy.yaml").read_text())
+    assert (config["apiVersion"], config["kind"]) == ("kubeproxy.config.k8s.io/v1alpha1", "KubeProxyConfiguration")
+    assert set(config) <= PROXY, set(config) - PROXY
+    for field, known in NESTED.items():
+        assert set(config[field]) <= known, field
+    ranges = {config["clusterCIDR"], json.loads((native_node.DEPLOY / "flannel-net-conf.json").read_text())["Network"]}
+    assert ranges == {"10.244.0.0/16"}
+    for name in ("10-bridge.conflist", "10-flannel.conflist"):
+        network = json.loads((native_node.DEPLOY / name).read_text())
+        assert network["cniVersion"] == "1.0.0" and [p["type"] for p in network["plugins"]] == [name[3:].split(".")[0], "portmap"]
+    # The Service has the address that the kubelet tells its Pods.
+    objects = list(yaml.safe_load_all((native_node.DEPLOY / "coredns.yaml").read_text()))
+    kubelet = yaml.safe_load((ROOT / "deploy/kubelet/config.yaml").read_text())
+    assert [o["spec"]["clusterIP"] for o in objects if o["kind"] == "Service"] == kubelet["clusterDNS"]
+
+
+def test_every_file_is_in_the_page():
+    page = (ROOT / "docs/native-node.md").read_text()
+    for file in native_node.DEPLOY.iterdir():
+        assert file.name in page, file.name
+
+
+# ---- the programs themselves ----
+
+@pytest.mark.alone
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("network", ["bridge", "flannel"])
+def test_a_native_node_works_and_comes_back_without_the_center(tmp_path, network):
+    """kubelet, containerd, CNI, kube-proxy and CoreDNS: see native_node.py."""
+    missing = native_node.missing(network)
+    if missing or os.geteuid() != 0:
+        pytest.skip(f"SELVEDGE_UPSTREAM or this machine lacks {', '.join(missing) or 'root'}")
+    command = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, HERE / "native_node.py", tmp_path, network]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=540)
+    assert done.returncode == 0 and done.stdout.rstrip().endswith("ok"), done.stdout[-6000:] + done.stderr[-3000:]
