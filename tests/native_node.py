@@ -99,7 +99,7 @@ class Node:
     def spawn(self, name, *command, env=None):
         with open(self.base / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen(
-                list(map(str, command)), stdout=log, stderr=log, preexec_fn=die_with_parent,
+                list(map(str, command)), stdout=log, stderr=log, preexec_fn=die_with_parent, cwd=self.base,
                 env={"PATH": f"{PROGRAMS}:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(self.base), **(env or {})})
 
     def put(self, source, target, **replaced):
