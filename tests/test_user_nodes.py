@@ -516,3 +516,34 @@ def test_a_native_node_works_and_comes_back_without_the_center(tmp_path, network
     command = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, HERE / "native_node.py", tmp_path, network]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=540)
     assert done.returncode == 0 and done.stdout.rstrip().endswith("ok"), done.stdout[-6000:] + done.stderr[-3000:]
+
+
+# ---- more that upstream's own tests found ----
+
+def test_every_method_reaches_what_is_behind_a_proxy(tmp_path):
+    """OPTIONS too. It has no verb of its own: only who may do everything may send it."""
+    with fleet("florin", directory=tmp_path, workspace=None, args=("--runtime", "process")) as (_, florin):
+        pods = "/api/v1/namespaces/default/pods"
+        florin.api("POST", pods, pod("echo", containers=[container("c", "selvedge.dev/sample/echo", ports=[{"containerPort": 8080}])]))
+        florin.api("POST", "/api/v1/namespaces/default/services", {
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "echo"}, "spec": {"selector": {"app": "echo"}, "ports": [{"port": 80, "targetPort": 8080}]}})
+        paths = (f"{pods}/echo:8080/proxy/some/path", "/api/v1/namespaces/default/services/echo:80/proxy/some/path")
+        for path in paths:
+            wait_for(path, lambda: florin.request("GET", path)[0] == 200, 60, every=0.1)
+            for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
+                code, _, body = florin.request(method, path)
+                assert code == 200 and f"{method} /some/path".encode() in body, (method, path, code, body)
+        for name, verbs in (("most", ["get", "list", "create", "update", "patch", "delete"]), ("all", ["*"])):
+            florin.api("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", {
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name},
+                "rules": [{"apiGroups": [""], "resources": ["pods/proxy", "services/proxy"], "verbs": verbs}]})
+            florin.api("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", {
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}]})
+            wait_for("the role", lambda: florin.request("GET", paths[0], headers={"Impersonate-User": name})[0] == 200, 10)
+            for path in paths:
+                assert florin.request("OPTIONS", path, headers={"Impersonate-User": name})[0] == (200 if name == "all" else 403), (name, path)
+        # Nothing else takes it.
+        for path in (pods, f"{pods}/echo", f"{pods}/echo/log", "/api/v1/nodes"):
+            assert florin.request("OPTIONS", path)[0] == 405, path

@@ -537,6 +537,7 @@ async fn run(call: &Call, verb: Verb) -> Result<Reply> {
         Verb::Patch => verbs::patch::patch(call).await,
         Verb::Delete => verbs::delete::delete(call).await,
         Verb::DeleteCollection => verbs::delete::delete_collection(call).await,
+        Verb::Options => Err(Status::method_not_allowed()),
     }
 }
 

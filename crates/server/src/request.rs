@@ -237,6 +237,8 @@ pub enum Verb {
     Patch,
     Delete,
     DeleteCollection,
+    /// OPTIONS, which only what is behind a proxy answers. It has no name: a role has to allow every verb.
+    Options,
 }
 
 impl Verb {
@@ -255,6 +257,7 @@ impl Verb {
             "PATCH" => Self::Patch,
             "DELETE" if named => Self::Delete,
             "DELETE" => Self::DeleteCollection,
+            "OPTIONS" if named && target.subresource == "proxy" => Self::Options,
             _ => return None,
         })
     }
@@ -269,6 +272,7 @@ impl Verb {
             Self::Patch => "patch",
             Self::Delete => "delete",
             Self::DeleteCollection => "deletecollection",
+            Self::Options => "",
         }
     }
 }

@@ -44,7 +44,7 @@ pub fn concerns(kind: &Kind, target: &Target) -> bool {
 pub async fn answer(call: &Call, verb: Verb, parts: Parts, body: AnyBody) -> Result<Response<Body>> {
     let sub = call.target.subresource.as_str();
     let known = call.kind.resource.subresource(sub).ok_or_else(Status::no_such_path)?;
-    if !known.verbs.iter().any(|v| &**v == verb.name()) {
+    if verb != Verb::Options && !known.verbs.iter().any(|v| &**v == verb.name()) {
         return Err(Status::method_not_allowed());
     }
     if !call.target.rest.is_empty() && sub != "proxy" {
