@@ -19,7 +19,7 @@ import yaml
 
 import native_node
 from center import HERE, ROOT, TOOLS, Tools, wait_for
-from edge import fleet, in_sync
+from edge import fleet, in_sync, selvedge
 from manifests import container, pod
 from test_identity import Client, certificate, csr
 
@@ -238,13 +238,35 @@ def certified(edge, name, subject, signer="kubernetes.io/kube-apiserver-client")
     return certificate(edge, base, name)
 
 
+def page_blocks(name):
+    return re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs" / name).read_text(), re.M | re.S)
+
+
+def do(edge, block):
+    """A block of a page, on the edge, with a directory of its own for what goes to /etc/kubernetes."""
+    etc = edge.home / "etc"
+    env = {"PATH": f"{TOOLS}:/usr/bin:/bin", "HOME": str(edge.home), "KUBECONFIG": str(edge.kubeconfig)}
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", block.replace("/etc/kubernetes", str(etc)).replace("node NODE", "node florin-1")],
+                          cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
+    return etc
+
+
+def native(edge, title, name=None, user=None):
+    """A step of docs/native-node.md; the one that makes certificates also for somebody else."""
+    block = next(block for block in page_blocks("native-node.md") if block.startswith(f"# {title}"))
+    if name:
+        block = block.replace("name=kube-proxy user=system:kube-proxy", f"name={name} user={user}")
+    if not (edge.home / "etc/edge-ca.crt").exists():
+        do(edge, page_blocks("kubelet-runtime.md")[1])
+    return do(edge, block)
+
+
 # ---- the kubelet ----
 
 def test_kubelet_asks_for_its_certificate(edge):
     """With a bootstrap token, and nobody approves anything: docs/kubelet-runtime.md's own commands."""
-    block = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/kubelet-runtime.md").read_text(), re.M | re.S)[0]
-    env = {"PATH": f"{TOOLS}:/usr/bin:/bin", "HOME": str(edge.home), "KUBECONFIG": str(edge.kubeconfig)}
-    subprocess.run(["bash", "-euo", "pipefail", "-c", block], env=env, check=True, capture_output=True, timeout=60)
+    do(edge, page_blocks("kubelet-runtime.md")[0])
     kubelet = Component(edge, token="07401b.f395accd246ae52d")
     for record in records("kubelet-bootstrap"):
         if is_watch(record):
@@ -338,7 +360,12 @@ def test_kubelet_shows_static_pods_and_asks_who_may_ask_it(edge):
 # ---- kube-proxy ----
 
 def test_kube_proxy(edge):
-    proxy = Component(edge, cert=certified(edge, "kube-proxy", "/CN=system:kube-proxy"))
+    etc = native(edge, "kube-proxy")
+    assert (etc / "kube-proxy.yaml").read_text() == (native_node.DEPLOY / "kube-proxy.yaml").read_text()
+    who = subprocess.run([TOOLS / "kubectl", "--kubeconfig", etc / "kube-proxy.kubeconfig", "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"],
+                         capture_output=True, text=True, check=True, timeout=60).stdout
+    assert who == "system:kube-proxy"
+    proxy = Component(edge, cert=(etc / "kube-proxy.crt", etc / "kube-proxy.key"))
     assert proxy.client.who()["username"] == "system:kube-proxy"
     begins = {}
     for record in records("kube-proxy"):
@@ -372,7 +399,7 @@ def test_kube_proxy(edge):
 # ---- CoreDNS ----
 
 def test_coredns(edge):
-    Tools(edge, edge.home).kubectl("apply", "-f", ROOT / "deploy/node/coredns.yaml")
+    native(edge, "DNS")
     token = edge.api("POST", "/api/v1/namespaces/kube-system/serviceaccounts/coredns/token", {
         "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})["status"]["token"]
     dns = Component(edge, token=token)
@@ -411,12 +438,12 @@ def relabelled(edge):
 
 
 def test_flannel(edge):
-    tools = Tools(edge, edge.home)
-    tools.kubectl("apply", "-f", ROOT / "deploy/node/flannel-rbac.yaml")
     if edge.request("GET", "/api/v1/nodes/florin-1")[0] == 404:
         edge.api("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "florin-1"}})
-    tools.kubectl("patch", "node", "florin-1", "-p", '{"spec": {"podCIDR": "10.244.0.0/24", "podCIDRs": ["10.244.0.0/24"]}}')
-    flannel = Component(edge, cert=certified(edge, "flannel", "/CN=flannel"))
+    etc = native(edge, "flannel")
+    assert (etc / "flannel-net-conf.json").exists()
+    native(edge, "kube-proxy", "flannel", "flannel")
+    flannel = Component(edge, cert=(etc / "flannel.crt", etc / "flannel.key"))
     version = None
     for record in records("flannel"):
         if is_watch(record):
@@ -501,6 +528,10 @@ def test_every_file_is_in_the_page():
     page = (ROOT / "docs/native-node.md").read_text()
     for file in native_node.DEPLOY.iterdir():
         assert file.name in page, file.name
+    # The edge's own command has no other options than it knows.
+    command = page_blocks("native-node.md")[0].split()
+    assert command[:2] == ["selvedge", "edge"]
+    assert {word for word in command if word.startswith("--")} <= set(re.findall(r"--[a-z-]+", selvedge("edge", "--help")))
 
 
 # ---- the programs themselves ----
@@ -547,3 +578,22 @@ def test_every_method_reaches_what_is_behind_a_proxy(tmp_path):
         # Nothing else takes it.
         for path in (pods, f"{pods}/echo", f"{pods}/echo/log", "/api/v1/nodes"):
             assert florin.request("OPTIONS", path)[0] == 405, path
+
+
+def test_links_of_a_page_lead_through_the_proxy(tmp_path):
+    with fleet("florin", directory=tmp_path, workspace=None, args=("--runtime", "process")) as (_, florin):
+        pods, services = "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/services"
+        page = '<html><a href="/next">next</a><img src=/logo.png><a href="here">here</a><script>var a = \'<a href="/x">\'</script>'
+        florin.api("POST", "/api/v1/namespaces/default/configmaps", {
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "pages"}, "data": {"index.html": page, "plain.txt": page}})
+        florin.api("POST", pods, pod("site", volumes=[{"name": "pages", "configMap": {"name": "pages"}}], containers=[container(
+            "c", "selvedge.dev/sample/web", ports=[{"containerPort": 8080}], volumeMounts=[{"name": "pages", "mountPath": "/srv"}])]))
+        florin.api("POST", services, {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "site"}, "spec": {
+            "selector": {"app": "site"}, "ports": [{"port": 80, "targetPort": 8080}]}})
+        for prefix in (f"{pods}/site:8080/proxy", f"{services}/site:80/proxy"):
+            wait_for(prefix, lambda: florin.request("GET", f"{prefix}/index.html", accept="*/*")[0] == 200, 60, every=0.1)
+            code, headers, body = florin.request("GET", f"{prefix}/index.html", accept="*/*")
+            assert code == 200 and headers["content-type"].startswith("text/html")
+            assert body.decode() == page.replace('href="/next"', f'href="{prefix}/next"').replace("src=/logo", f"src={prefix}/logo")
+            assert florin.request("GET", f"{prefix}/plain.txt", accept="*/*")[2].decode() == page
+            assert florin.request("HEAD", f"{prefix}/index.html", accept="*/*")[0] == 200

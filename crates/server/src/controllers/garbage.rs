@@ -255,8 +255,8 @@ impl Collector<'_> {
         self.hand.delete(kind, object, &options.with_uid(&uid)).await
     }
 
-    /// A dependent is itself waiting for its dependents. As upstream does, this is taken for a circle of owners, in which
-    /// everybody would wait for everybody.
+    /// A dependent is itself waiting for its dependents. As upstream does, this is taken for a circle of owners, whose
+    /// members would wait for each other.
     fn is_in_circle(&self, uid: &str) -> bool {
         let dependents = self.garbage.dependents_of(uid);
         let mut found = dependents.iter().filter_map(|place| find(self.hand.server(), place));

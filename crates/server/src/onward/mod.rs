@@ -6,6 +6,7 @@ mod endpoints;
 mod inside;
 mod kubelet;
 mod linger;
+mod links;
 mod metrics;
 mod options;
 mod pass;
@@ -135,7 +136,11 @@ async fn proxy(call: &Call, parts: Parts, body: AnyBody) -> Result<Response<Body
     if let Some(location) = location.and_then(|location| destination.behind(location, &prefix)?.try_into().ok()) {
         headers.insert(header::LOCATION, location);
     }
-    Ok(response)
+    if upgrade {
+        return Ok(response);
+    }
+    let behind = prefix.clone();
+    Ok(links::rewrite(response, &prefix, Box::new(move |link| destination.behind(link, &behind))))
 }
 
 async fn send(
