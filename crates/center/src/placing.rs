@@ -202,6 +202,34 @@ impl Placing {
         }
     }
 
+    /// Those of these edges that have an object from this workspace, each with what it would hold if the object were
+    /// this; nothing if it cannot be customized there. Rendered once for all edges of a class.
+    pub fn made_for(
+        &self,
+        edges: &[EdgeId],
+        workspace: &str,
+        key: &ObjectKey<'_>,
+        value: &Value,
+    ) -> Vec<(EdgeId, Option<Bytes>)> {
+        let (state, text) = (self.state(), key.to_string());
+        let mut rendered: HashMap<Class, Option<Option<Bytes>>> = HashMap::new();
+        let mut found = Vec::new();
+        for edge in edges {
+            let class = state.engine.class_of(&id_of(edge));
+            let made = rendered.entry(class.clone()).or_insert_with(|| {
+                state.engine.source(&class, &text).filter(|of| *of.workspace == *workspace)?;
+                Some(match state.engine.render_as(&class, key, value.clone())? {
+                    Content::Whole(content) => Some(content),
+                    Content::Held(_) => None,
+                })
+            });
+            if let Some(content) = made {
+                found.push((edge.clone(), content.clone()));
+            }
+        }
+        found
+    }
+
     /// For questions about placements: where they go, what they select, what is wrong with them. Briefly: everybody waits for the answer.
     pub fn read<T>(&self, look: impl FnOnce(&Engine) -> T) -> T {
         look(&self.state().engine)

@@ -168,7 +168,7 @@ fn has_controller(metadata: &Map<String, Value>) -> bool {
 
 /// What workspaces write on objects for themselves stays, and what the center has counted; what is said about edges goes along.
 fn travels(name: &str) -> bool {
-    if matches!(name, names::ONLY | EXECUTING_COUNT) {
+    if matches!(name, names::ONLY | names::EDGES | EXECUTING_COUNT) {
         return false;
     }
     let domain = name.split_once('/').map_or("", |(domain, _)| domain);

@@ -19,6 +19,9 @@ pub const EXCLUSIVE: &str = "edge.selvedge.dev/exclusive";
 pub const WORKSPACE_GRANTED: &str = "edge.selvedge.dev/workspace-granted";
 /// On a placed object at the center: how many edges hold it.
 pub const EXECUTING_COUNT: &str = "kubestellar.io/executing-count";
+/// On a placed object at the center whose status is that of several edges: on how many of them it is ready, as in
+/// `1 of 2 ready`.
+pub const EDGES: &str = "edge.selvedge.dev/edges";
 /// On a SyncTarget, with the value `cut`: the center drops and refuses the edge's link as a dead network would.
 pub const LINK: &str = "edge.selvedge.dev/link";
 /// On an object of an edge: the center has not yet said whether it takes what was written here while it was away.

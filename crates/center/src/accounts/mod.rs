@@ -10,6 +10,7 @@ mod keeper;
 mod pace;
 mod rows;
 mod said;
+mod source;
 mod standing;
 mod write;
 

@@ -134,7 +134,12 @@ pub async fn change_as(
 
 fn without_status(value: &Value) -> Value {
     let mut value = value.clone();
+    // The class of a Pod follows from its spec. It is no word of another machine, and stays.
+    let class = value.pointer_mut("/status/qosClass").map(Value::take);
     value.as_object_mut().map(|object| object.remove("status"));
+    if let Some(class) = class {
+        value["status"] = serde_json::json!({"qosClass": class});
+    }
     value
 }
 
