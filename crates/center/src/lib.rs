@@ -29,6 +29,7 @@ mod session;
 mod set;
 mod status;
 mod target;
+mod tenant_view;
 mod tenures;
 mod ticks;
 mod tunnel;
