@@ -58,6 +58,10 @@ pub fn write(value: &mut Value, said: &Said<'_>, now: &str) -> bool {
         status = json!({});
     }
     status["conditions"] = new.into();
+    let uid = value.pointer("/metadata/uid").and_then(Value::as_str);
+    if let (Link::Up { .. }, Some(uid)) = (&said.link, uid) {
+        status["mailbox"] = types::mailbox::path(&said.edge.workspace, uid).into();
+    }
     if let (Link::Up { .. }, Some(center)) = (&said.link, said.center) {
         status["center"] = center.into();
     }
@@ -239,8 +243,9 @@ mod tests {
     #[test]
     fn coming_and_going_is_written_once() {
         let (edge, facts) = (edge(), Facts { connected: true, ..Facts::default() });
-        let mut value = json!({"metadata": {"name": "florin"}});
+        let mut value = json!({"metadata": {"name": "florin", "uid": "u"}});
         assert!(write(&mut value, &up(&edge, &facts), "t1"));
+        assert_eq!(value["status"]["mailbox"], types::mailbox::path("root", "u"));
         assert_eq!(text(&value, "Ready", "status"), "True");
         assert_eq!(value["status"]["lastSyncerHeartbeatTime"], "t1");
         assert!(!write(&mut value, &up(&edge, &facts), "t2"), "heartbeats cost nothing");

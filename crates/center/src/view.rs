@@ -93,6 +93,8 @@ struct Shown {
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<String>,
     in_sync: bool,
+    /// It was connected when the last center ended, and has not come back yet.
+    returning: bool,
     /// Objects that wait to be sent, and that were sent and are not acknowledged. Of one that is offline: how many changes there were
     /// since it was in sync, if this center knows.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,6 +126,7 @@ fn show(fleet: &Fleet, server: &Arc<Server>, edge: &Edge) -> Shown {
         cut: target.cut,
         since: None,
         in_sync: false,
+        returning: false,
         pending: None,
         in_flight: 0,
         held_deletions: 0,
@@ -166,8 +169,21 @@ fn show(fleet: &Fleet, server: &Arc<Server>, edge: &Edge) -> Shown {
         let status = server.cache.get(crate::target::COLLECTION, &key).map(|object| object.value());
         let text = |value: Option<&serde_json::Value>| value.and_then(|v| v.as_str()).map(str::to_owned);
         let ready = status.as_ref().and_then(|value| crate::target::condition(value, "Ready"));
-        shown.since = text(ready.filter(|c| c["status"] == "False").and_then(|c| c.get("lastTransitionTime")));
+        let is_ready = ready.is_some_and(|condition| condition["status"] == "True");
+        let center = status.as_ref().and_then(|value| value.pointer("/status/center")?.as_str());
+        let elsewhere = center.filter(|center| is_ready && fleet.center().is_some_and(|me| me != *center));
         shown.last_heard = text(status.as_ref().and_then(|value| value.pointer("/status/lastSyncerHeartbeatTime")));
+        if let Some(told) = elsewhere.and_then(|center| fleet.others.of(center, &edge.id)) {
+            (shown.connected, shown.in_sync) = (true, told.in_sync);
+            shown.since = text(ready.and_then(|condition| condition.get("lastTransitionTime")));
+        } else if is_ready {
+            // It was connected when the center before this one ended, which nobody could write down. When it was last
+            // heard is not known.
+            shown.since = Some(clock::at(fleet.started_at()));
+            (shown.last_heard, shown.returning) = (None, true);
+        } else {
+            shown.since = text(ready.and_then(|condition| condition.get("lastTransitionTime")));
+        }
     }
     shown
 }
