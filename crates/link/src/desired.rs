@@ -21,6 +21,10 @@ pub trait Desired: Tree {
     fn is_held(&self, _key: &str) -> bool {
         false
     }
+    /// The owner of the object has stated that its removal is intended: the deletion fuse lets it go.
+    fn is_intended(&self, _key: &str) -> bool {
+        false
+    }
     /// When it goes, if others wait too.
     fn turn(&self, _key: &str) -> Turn {
         Turn::default()
