@@ -4,8 +4,8 @@
 //! less than half of what it held at the beginning of the last minute. An object that is replaced by another is no loss. A deletion that
 //! was confirmed, or that its owner stated to be intended, does not count against what comes after it.
 //!
-//! All deletions that wait are decided together. Once they are permitted they are spent as a whole, so that what arrives while they are
-//! sent cannot hold the rest of them.
+//! All deletions that wait are decided together. Once they are permitted they are spent as a whole, so that what
+//! arrives while they are sent cannot hold the rest of them.
 
 use crate::types::Millis;
 
@@ -71,7 +71,8 @@ impl Fuse {
         self.outstanding += deletions;
     }
 
-    /// The edge has done some of the deletions, and its next count is without them; or they are not to be done any more.
+    /// The edge has done some of the deletions, and its next count is without them; or they are not to be done any
+    /// more.
     pub fn done(&mut self, deletions: u64) {
         self.outstanding = self.outstanding.saturating_sub(deletions);
     }

@@ -20,16 +20,18 @@ pub(super) const RETRY_LONGEST: Millis = 600_000;
 impl Session {
     /// The queue says which key; what becomes of it is decided by the desired set when it is sent.
     pub(super) fn enqueue(&mut self, key: Key, desired: &dyn Desired) {
-        if self.waiting() >= QUEUE {
-            self.rewalk = true;
-            return;
-        }
         if desired.get(&key).is_some() {
             self.deletes.remove(&key);
+            if self.puts.len() >= QUEUE {
+                self.rewalk = true;
+                return;
+            }
             let turn = desired.turn(&key);
             self.puts.push(key, turn);
         } else if desired.is_held(&key) {
             self.deletes.remove(&key);
+        } else if self.deletes.len() + self.going.len() >= QUEUE {
+            self.unnamed = true;
         } else if !self.going.contains(&key) {
             self.deletes.insert(key);
         }
@@ -88,7 +90,8 @@ impl Session {
         }
     }
 
-    /// Decides all deletions that wait, together: they go as a whole or are held as a whole. What its owner intends to remove goes.
+    /// Decides all deletions that wait, together: they go as a whole or are held as a whole. What its owner intends to
+    /// remove goes.
     fn decide(&mut self, desired: &dyn Desired) {
         let intended: Vec<Key> = self.deletes.iter().filter(|key| desired.is_intended(key)).cloned().collect();
         self.fuse.spend_intended(intended.len() as u64);
@@ -96,16 +99,19 @@ impl Session {
             self.deletes.remove(&key);
             self.go(key, desired);
         }
-        let waiting = self.deletes.len() as u64;
-        // More than the queue takes is known by its number only.
-        let unnamed = self.fuse.count().saturating_sub(desired.count());
-        let pending = if self.rewalk && waiting > 0 { waiting.max(unnamed) } else { waiting };
-        if !self.fuse.permits(pending, desired.count()) {
+        let incidental = self.deletes.iter().filter(|key| desired.is_incidental(key)).count() as u64;
+        let waiting = self.deletes.len() as u64 - incidental;
+        // Of what has no room in the queue only the number is known.
+        let all = self.fuse.count().saturating_sub(desired.count());
+        let pending = if self.unnamed { waiting.max(all) } else { waiting };
+        if pending > 0 && !self.fuse.permits(pending, desired.count()) {
             self.held = Some((pending, self.fuse.count()));
             return;
         }
         self.held = None;
+        self.rewalk |= std::mem::take(&mut self.unnamed);
         self.fuse.spend(waiting);
+        self.fuse.spend_intended(incidental);
         for key in std::mem::take(&mut self.deletes) {
             self.go(key, desired);
         }

@@ -119,6 +119,9 @@ pub struct Session {
     walking: bool,
     /// Something was left out for want of room in the queue.
     rewalk: bool,
+    /// There are more deletions than have room in the queue. They are looked for again once those that have are
+    /// decided.
+    unnamed: bool,
     puts: KeyQueue,
     /// Deletions that are not decided yet, or that are held.
     deletes: BTreeSet<Key>,
@@ -145,6 +148,7 @@ impl Session {
             walk: 0,
             walking: false,
             rewalk: false,
+            unnamed: false,
             puts: KeyQueue::default(),
             deletes: BTreeSet::new(),
             going: KeyQueue::default(),
