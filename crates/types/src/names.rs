@@ -30,10 +30,16 @@ pub const CREDENTIAL: &str = "edge.selvedge.dev/credential";
 /// APIServices and definitions of kinds can be declared and placed that way.
 pub const ONLY: &str = "edge.selvedge.dev/only";
 pub const ONLY_EDGE: &str = "edge";
+/// The other value of [`ONLY`]: the object stays at the center, also if a placement selects it. On a Namespace: with
+/// all that is in it.
+pub const ONLY_CENTER: &str = "center";
 /// On a placed object, `true`: the edge makes it if it is not there, and never changes it after that.
 pub const CREATE_ONLY: &str = "edge.selvedge.dev/create-only";
 /// On a placed object, `true`: it stays on the edge, as the edge's own, when it is no longer placed there.
 pub const ORPHAN: &str = "edge.selvedge.dev/orphan";
+/// On a Namespace of an edge: the workspace that placed it there before. It stayed because users of the edge have
+/// objects of their own in it.
+pub const LEFT_BY: &str = "edge.selvedge.dev/left-by";
 /// On an object in a mailbox, as a label with the value `yes`: the edge made it, and reported it.
 pub const UPSYNCED: &str = "edge.kcp.io/upsynced";
 /// On every object that an edge has applied to a cluster, as a label: `yes` if it may delete it, `adopted` if it was there before.
