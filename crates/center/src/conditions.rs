@@ -77,7 +77,7 @@ pub fn write(value: &mut Value, said: &Said<'_>, now: &str) -> bool {
 type Wanted = (&'static str, bool, &'static str, String);
 
 fn wanted(said: &Said<'_>, before: &[Value]) -> Vec<Wanted> {
-    let (name, cut) = (&said.edge.name, said.cut);
+    let cut = said.cut;
     let facts = match said.link {
         Link::Up { facts, .. } => facts,
         Link::Down { since, heard, .. } => {
@@ -100,20 +100,23 @@ fn wanted(said: &Said<'_>, before: &[Value]) -> Vec<Wanted> {
         }
         None => {}
     };
-    let annotate = |what: String| format!("kubectl annotate synctarget {name} --overwrite {what}");
     let rolled_back = facts.rolled_back.map(|seen| {
-        let command = annotate(format!("{}=yes", names::ADOPT));
         let message = format!(
             "the edge has seen revision {} of a history that this center does not have: it was restored from a backup, or is another \
-             center. The edge keeps what it has. To make it follow this center: {command}",
-            seen.revision
+             center. The edge keeps what it has. To make it follow this center: selvedge edge adopt {}",
+            seen.revision, said.edge
         );
         ("OtherHistory", message)
     });
     trouble("RolledBack", true, rolled_back);
     let held = facts.held.map(|(pending, of)| {
-        let command = annotate(format!("{}={pending}", names::CONFIRM_DELETION));
-        ("TooMany", format!("{pending} of {of} objects would be deleted at the edge. If that is meant: {command}"))
+        let message = format!(
+            "{pending} of {of} objects would be deleted at the edge{}. All of them stay as they are until that is confirmed. If it is meant: \
+             selvedge edge confirm {} --objects={pending}",
+            from(facts),
+            said.edge
+        );
+        ("TooMany", message)
     });
     trouble("DeletionHeld", facts.is_settled(), held);
     trouble("Stalled", true, facts.stalled.as_ref().map(|why| ("CannotWrite", short(why))));
@@ -143,6 +146,18 @@ fn wanted(said: &Said<'_>, before: &[Value]) -> Vec<Wanted> {
     all
 }
 
+/// From which placements the deletions are that are held.
+fn from(facts: &Facts) -> String {
+    let named: Vec<String> =
+        facts.held_by.iter().take(NAMED).map(|(id, count)| format!("{count} of the placement {id}")).collect();
+    let more = facts.held_by.len().saturating_sub(named.len());
+    match (named.is_empty(), more) {
+        (true, _) => String::new(),
+        (false, 0) => format!(" ({})", named.join(", ")),
+        (false, more) => format!(" ({} and {more} more placements)", named.join(", ")),
+    }
+}
+
 fn ready(said: &Said<'_>, facts: &Facts) -> Wanted {
     if facts.rolled_back.is_some() {
         return ("Ready", false, "RolledBack", "it keeps what it has: see the condition RolledBack".to_owned());
@@ -153,9 +168,9 @@ fn ready(said: &Said<'_>, facts: &Facts) -> Wanted {
     match said.workspace {
         Some((workspace, Allowed::Yes)) => ("Ready", true, "Connected", format!("it holds the objects of {workspace}")),
         Some((workspace, Allowed::Undecided)) => {
-            let (name, annotation) = (&said.edge.name, names::WORKSPACE);
+            let (home, name, annotation) = (&said.edge.workspace, &said.edge.name, names::WORKSPACE);
             let message = format!(
-                "{annotation} names {workspace}, but nobody who may has decided that, or the workspace was made anew since. Somebody with the verb \"project\" on the path \"/\" in {workspace} has to write it again: kubectl annotate synctarget {name} {annotation}-; kubectl annotate synctarget {name} {annotation}={workspace}"
+                "{annotation} names {workspace}, but nobody who may has decided that, or the workspace was made anew since. Somebody with the verb \"project\" on the path \"/\" in {workspace} has to write it again: selvedge ws {home} && kubectl annotate synctarget {name} {annotation}-; kubectl annotate synctarget {name} {annotation}={workspace}"
             );
             ("Ready", false, "WorkspaceNotAllowed", message)
         }
@@ -169,9 +184,9 @@ fn ready(said: &Said<'_>, facts: &Facts) -> Wanted {
         }
         None if said.placed => ("Ready", true, "Connected", "it holds what is placed on it".to_owned()),
         None => {
-            let (name, annotation) = (&said.edge.name, names::WORKSPACE);
+            let (home, name, annotation) = (&said.edge.workspace, &said.edge.name, names::WORKSPACE);
             let message = format!(
-                "nothing is meant for it yet; place something on it with an EdgePlacement, or give it a workspace's objects: kubectl annotate synctarget {name} {annotation}=<workspace>"
+                "nothing is meant for it yet; place something on it with an EdgePlacement, or give it a workspace's objects: selvedge ws {home} && kubectl annotate synctarget {name} {annotation}=<workspace>"
             );
             ("Ready", true, "Connected", message)
         }
@@ -274,6 +289,7 @@ mod tests {
         let edge = edge();
         let mut value = json!({});
         let mut facts = Facts { connected: true, held: Some((12, 20)), ..Facts::default() };
+        facts.held_by.insert(placement::Id::new("root:shop", "web"), 7);
         facts.rolled_back = Some(Position { incarnation: 1, revision: 42 });
         for n in 0..70 {
             facts.refuse(format!("core/configmaps/default/{n:02}").into(), "too strange".repeat(100));
@@ -281,11 +297,11 @@ mod tests {
         assert!(write(&mut value, &up(&edge, &facts), "t1"));
         assert_eq!(text(&value, "Ready", "status"), "False");
         let message = text(&value, "DeletionHeld", "message");
-        assert!(message.contains("12 of 20"), "{message}");
         assert!(
-            message.ends_with("kubectl annotate synctarget florin --overwrite edge.selvedge.dev/confirm-deletion=12")
+            message.starts_with("12 of 20 objects would be deleted at the edge (7 of the placement root:shop:web). ")
         );
-        assert!(text(&value, "RolledBack", "message").ends_with("florin --overwrite edge.selvedge.dev/adopt=yes"));
+        assert!(message.ends_with(": selvedge edge confirm root:florin --objects=12"), "{message}");
+        assert!(text(&value, "RolledBack", "message").ends_with(": selvedge edge adopt root:florin"));
         let message = text(&value, "ObjectsRefused", "message");
         assert!(
             message.starts_with("the edge could not take 70: core/configmaps/default/00: too strange"),

@@ -9,6 +9,7 @@ use std::{
 };
 
 use link::{CloseReason, Key, Position, transport::LineSender};
+use placement::Id;
 use tokio::sync::Notify;
 use types::{EdgeId, forward::Standing};
 
@@ -73,7 +74,10 @@ pub struct Facts {
     pub connected: bool,
     pub in_sync: bool,
     pub in_sync_at: Option<(u64, u64)>,
+    /// How many deletions are held, of how many objects.
     pub held: Option<(u64, u64)>,
+    /// The same by placement, as far as that is known.
+    pub held_by: BTreeMap<Id, u64>,
     pub rolled_back: Option<Position>,
     pub stalled: Option<String>,
     pub refused: BTreeMap<Key, String>,

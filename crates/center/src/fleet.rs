@@ -34,6 +34,7 @@ use crate::{
     others::{self, Others},
     placing::Placing,
     refused::Told,
+    removals::{self, Removals},
     reported, reports, resolved,
     rollouts::{self, Rollouts},
     set::Set,
@@ -71,6 +72,7 @@ pub struct Fleet {
     pub(crate) ticks: Ticks,
     pub(crate) statuses: status::Queue,
     pub(crate) told: Told,
+    pub(crate) removals: Removals,
     pub(crate) reports_refused: intake::Refused,
     pub(crate) tunnels: Tunnels,
     pub(crate) news: Paper,
@@ -111,6 +113,7 @@ impl Fleet {
             ticks: Ticks::default(),
             statuses: status::Queue::default(),
             told: Told::default(),
+            removals: Removals::default(),
             reports_refused: intake::Refused::default(),
             tunnels: Tunnels::default(),
             news: Paper::new(accounts.clone()),
@@ -182,6 +185,7 @@ impl Fleet {
         let (fleet, follower) = (self.clone(), server.clone());
         tokio::spawn(async move { fleet.placing.run(fleet.clone(), follower).await });
         tokio::spawn(resolved::run(self.clone(), server.clone()));
+        tokio::spawn(removals::run(self.clone(), server.clone()));
         if let Some(me) = self.center.clone() {
             tokio::spawn(others::run(self.clone(), server.clone(), me.clone()));
             let (fleet, of) = (self.clone(), server.clone());
@@ -338,7 +342,7 @@ impl Fleet {
             Order::End(CloseReason::Revoked)
         } else if target.cut {
             Order::Cut
-        } else if (target.confirm, target.adopt) != (before.confirm, before.adopt) {
+        } else if (&target.confirm, target.adopt) != (&before.confirm, before.adopt) {
             Order::Attend
         } else {
             return;

@@ -15,6 +15,7 @@ use link::{
     Session,
     transport::{Gone, Line, LineSender},
 };
+use placement::Id;
 use server::{Server, clock};
 use types::names;
 
@@ -23,12 +24,13 @@ use crate::{
     edges::{Edge, Live, Order},
     history::History,
     intake::Intake,
+    intent::Intent,
     news::News,
-    placing,
+    placing::{self, id_of},
     reports::{self, Saved},
     set::{Set, Since},
     status,
-    target::Target,
+    target::{Confirm, Target},
 };
 
 /// At most this many messages wait for a connection that takes no more; then nothing is read from it either.
@@ -88,6 +90,7 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, creden
         cursor: 0,
         greeted: false,
         confirmed: None,
+        intent: Intent::default(),
         adopted: false,
         intake: Intake::default(),
         waiting: VecDeque::new(),
@@ -123,7 +126,9 @@ struct Driver<'a> {
     /// How many changes of the set the session was told of.
     cursor: u64,
     greeted: bool,
-    confirmed: Option<u64>,
+    confirmed: Option<Confirm>,
+    /// What is taken away from the edge, and whether that is intended.
+    intent: Intent,
     adopted: bool,
     intake: Intake,
     /// What the connection had no room for.
@@ -209,6 +214,9 @@ impl Driver<'_> {
     async fn go_over(&mut self) -> bool {
         let now = self.fleet.desired(self.server, self.edge);
         if Arc::ptr_eq(&now, &self.set) {
+            if self.look() && self.greeted {
+                self.handle(Input::Changed(Vec::new())).await;
+            }
             return false;
         }
         let before = std::mem::replace(&mut self.set, now);
@@ -223,6 +231,8 @@ impl Driver<'_> {
         self.cursor = self.set.view(self.history, 0).head();
         let different = placing::differences(&before, &self.set);
         self.live.facts().go_over(self.set.id, &different);
+        self.intent.left(before.origins(different.iter().filter(|key| !self.set.has(key))));
+        self.look();
         self.intake.leave(&different);
         match since {
             Since::Keys(mut keys) => {
@@ -236,6 +246,8 @@ impl Driver<'_> {
             let mut facts = self.live.facts();
             if facts.in_sync {
                 facts.in_sync_at = Some((self.set.id, self.cursor));
+                drop(facts);
+                self.settled();
             }
         }
         self.changed_itself();
@@ -253,9 +265,30 @@ impl Driver<'_> {
         self.cursor = head;
         match since {
             Since::Keys(keys) if keys.is_empty() => {}
-            Since::Keys(keys) => self.handle(Input::Changed(keys)).await,
+            Since::Keys(keys) => {
+                let left = self.set.origins(keys.iter().filter(|key| !self.set.has(key)));
+                if !left.is_empty() {
+                    self.intent.left(left);
+                    self.look();
+                }
+                self.handle(Input::Changed(keys)).await;
+            }
             Since::Lost => self.handle(Input::Lost).await,
         }
+    }
+
+    /// Asks what owners intend to take away from the edge. Whether that may be another than before.
+    fn look(&mut self) -> bool {
+        let (fleet, edge) = (self.fleet, id_of(&self.edge.id));
+        fleet.placing.read(|engine| self.intent.look(engine, &edge))
+    }
+
+    /// The edge holds what is in the set, and nothing else.
+    fn settled(&mut self) {
+        if !self.intent.is_empty() {
+            self.intent = Intent::default();
+        }
+        self.fleet.placing.settled(&self.edge.id, self.set.id);
     }
 
     async fn handle(&mut self, input: Input) {
@@ -263,7 +296,7 @@ impl Driver<'_> {
         while let Some(input) = inputs.pop_front() {
             let now = self.fleet.now();
             let outputs = {
-                let view = self.set.view(self.history, self.fleet.newest());
+                let view = self.set.view(self.history, self.fleet.newest()).with(&self.intent);
                 if !self.greeted && matches!(input, Input::Received(Message::Hello(_))) {
                     // The digest that is compared is of this very state.
                     (self.greeted, self.cursor) = (true, view.head());
@@ -382,12 +415,23 @@ impl Driver<'_> {
                 if in_sync {
                     facts.in_sync_at = Some((self.set.id, self.cursor));
                 }
-                // Troubles that are over are written down as such; being in sync as such is not.
-                if !in_sync || !self.edge.target().troubled {
-                    return;
+                drop(facts);
+                if in_sync {
+                    self.settled();
                 }
+                // Troubles that are over are written down as such; being in sync as such is not.
+                if in_sync && self.edge.target().troubled {
+                    self.fleet.statuses.push(&self.edge.id, Duration::ZERO);
+                }
+                return;
             }
-            Status::DeletionHeld(held) => facts.held = held,
+            Status::DeletionHeld(held) => {
+                facts.held = held;
+                let now = self.intent.by_placement(self.session.held());
+                let before = std::mem::replace(&mut facts.held_by, now);
+                let concerned: Vec<Id> = before.into_keys().chain(facts.held_by.keys().cloned()).collect();
+                self.fleet.removals.push(concerned);
+            }
             Status::RolledBack { edge } => facts.rolled_back = Some(edge),
             Status::Stalled(why) => facts.stalled = why,
         }
@@ -434,10 +478,17 @@ impl Driver<'_> {
             return;
         }
         if target.confirm != self.confirmed {
-            self.confirmed = target.confirm;
-            if let Some(up_to) = target.confirm {
-                self.handle(Input::ConfirmDeletion { up_to }).await;
-                self.consume(names::CONFIRM_DELETION, Some(up_to.to_string()));
+            self.confirmed = target.confirm.clone();
+            if let Some(Confirm { up_to, placement, text }) = &target.confirm {
+                match placement {
+                    None => self.handle(Input::ConfirmDeletion { up_to: *up_to }).await,
+                    Some(placement) => {
+                        if self.intent.confirm(placement, *up_to, self.session.held()) && self.look() {
+                            self.handle(Input::Changed(Vec::new())).await;
+                        }
+                    }
+                }
+                self.consume(names::CONFIRM_DELETION, Some(text.to_string()));
             }
         }
         if target.adopt && !std::mem::replace(&mut self.adopted, true) {

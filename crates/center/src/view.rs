@@ -2,6 +2,7 @@
 //! changes with every change, and is written nowhere.
 
 use std::{
+    collections::BTreeMap,
     fmt::Write,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
@@ -100,6 +101,9 @@ struct Shown {
     in_flight: u64,
     /// How many deletions wait to be confirmed.
     held_deletions: u64,
+    /// The same by placement, as far as that is known.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    held_placements: BTreeMap<String, u64>,
     rolled_back: bool,
     refused: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -127,6 +131,7 @@ fn show(fleet: &Fleet, server: &Arc<Server>, edge: &Edge) -> Shown {
         pending: None,
         in_flight: 0,
         held_deletions: 0,
+        held_placements: BTreeMap::new(),
         rolled_back: false,
         refused: 0,
         stalled: None,
@@ -147,6 +152,7 @@ fn show(fleet: &Fleet, server: &Arc<Server>, edge: &Edge) -> Shown {
         shown.pending = Some(waiting + in_flight);
         shown.in_flight = in_flight;
         shown.held_deletions = facts.held.map_or(0, |(pending, _)| pending);
+        shown.held_placements = facts.held_by.iter().map(|(id, count)| (id.to_string(), *count)).collect();
         shown.rolled_back = facts.rolled_back.is_some();
         shown.refused = facts.refused_count();
         shown.stalled = facts.stalled.clone();

@@ -21,7 +21,7 @@ use types::EdgeId;
 use crate::{Fleet, news::News};
 use board::Board;
 use inbox::Inbox;
-pub use said::lost;
+pub use said::{lost, settle};
 pub use standing::of as standing;
 
 pub const COLLECTORS: &str = "edge.selvedge.dev/statuscollectors";
