@@ -20,6 +20,7 @@ use types::{
 
 use crate::held::Held;
 
+const NAMESPACES: &str = "core/namespaces//";
 /// At most this many of those that are left out are remembered.
 const LEFT_OUT: usize = 32;
 
@@ -128,7 +129,13 @@ impl Book {
                 let key = Key::from(&*object.key);
                 let mut inner = self.lock();
                 match serde_json::from_slice::<Held>(&object.json) {
-                    Ok(held) if there => inner.tree.insert_hash(&key, held.hash),
+                    Ok(held) if there => {
+                        inner.tree.insert_hash(&key, held.hash);
+                        // What was refused because of whose the namespace is may be taken now.
+                        if key.starts_with(NAMESPACES) && inner.in_the_way.remove(&key) {
+                            inner.freed = true;
+                        }
+                    }
                     _ => {
                         inner.tree.remove(&key);
                         // What came to be because of it is nobody's business any more.

@@ -341,8 +341,8 @@ impl<'a> Driver<'a> {
                 self.link.send_if_modified(|link| link.take().is_some());
                 let message = format!(
                     "The center is at {}/{} and does not know what this edge has seen: it was restored from an older \
-                     backup, or is another one. This edge keeps what it has. To follow that center, annotate its \
-                     SyncTarget with edge.selvedge.dev/adopt.",
+                     backup, or is another one. This edge keeps what it has. To follow that center, say so there: \
+                     `selvedge edge adopt` with the name of this edge.",
                     center.incarnation, center.revision
                 );
                 tracing::error!("{message}");

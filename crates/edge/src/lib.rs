@@ -10,6 +10,7 @@ pub mod cluster;
 mod drive;
 pub mod held;
 pub mod join;
+mod namespaces;
 pub mod node;
 pub mod owner;
 mod place;
