@@ -63,6 +63,11 @@ enum Command {
     },
     /// Take an edge's welcome away, at once: its certificates are good for nothing any more.
     Revoke(fleet::Revoke),
+    /// Confirm deletions that edges hold back because they are most of what is there: on some edges, or of one
+    /// placement on all.
+    Confirm(fleet::Confirm),
+    /// Make an edge follow a center that was restored from a backup, or is another one than it knows.
+    Adopt(fleet::Adopt),
     /// Print everything that runs an edge inside an existing cluster, for kubectl apply.
     Manifest(deploy::Manifest),
     /// Print a systemd unit that runs an edge on a bare node.
@@ -177,6 +182,8 @@ pub fn run(edge: Edge) -> Result<()> {
             say(&center::kubeconfig_of("edge", &data_dir, server.as_deref(), None)?)
         }
         Some(Command::Revoke(revoke)) => fleet::run_revoke(&revoke),
+        Some(Command::Confirm(confirm)) => fleet::run_confirm(confirm),
+        Some(Command::Adopt(adopt)) => fleet::run_adopt(&adopt),
         Some(Command::Manifest(manifest)) => say(&manifest.text()?),
         Some(Command::SystemdUnit) => say(deploy::UNIT),
         Some(Command::Config(settings)) => say(&yaml_serde::to_string(&EdgeConfig::resolve(*settings)?)?),

@@ -2,6 +2,7 @@
 //!
 //! Both read and write SyncTargets with the kubeconfig's own identity, as anybody can with kubectl.
 
+mod confirm;
 mod link;
 mod revoke;
 mod rollout;
@@ -23,6 +24,7 @@ use crate::ws::{
     remote::Remote,
 };
 
+pub use confirm::{Adopt, Confirm, run as run_confirm, run_adopt};
 pub use link::{Link, run as run_link};
 pub use revoke::{Revoke, run as run_revoke};
 pub use rollout::{Rollout, run as run_rollout};
