@@ -45,6 +45,7 @@ class World:
     provider: str                   # workspace of the export "widgets"
     binders: set                    # workspaces that bind it
     claims: dict = field(default_factory=dict)  # binder -> resources that it gave to the provider
+    parts: dict = field(default_factory=dict)   # namespace of the edge -> the workspace that has it there
     binders_may: frozenset = frozenset({"get", "list", "watch"})  # the provider's maximalPermissionPolicy
 
 
@@ -106,6 +107,19 @@ def tunnel(world, person, what, method):
     if person.mask:
         # What somebody became by impersonation in a workspace, they are there only: groups that rule stay behind.
         who = replace(who, groups=who.groups - {MASTERS})
+    if who.name.startswith(ACCOUNT):
+        who = Who(f"system:kcp:serviceaccount:{who.home}:{who.name.removeprefix(ACCOUNT)}", SIGNED)
+    return allowed(world.edge, ROOT, replace(who, groups=who.groups - {"system:nodes"}, home=ROOT), what)
+
+
+def part(world, person, space, what):
+    """A workspace's own namespaces on the edge: the workspace's roles, whose the namespace is, and the edge's roles for the same user. Nobody writes, and
+    nobody goes there as whom they became."""
+    who = becomes(world, person, space)
+    if who is None or not allowed(world.spaces, space, who, what):
+        return False
+    if what.verb not in ("get", "list", "watch") or world.parts.get(what.namespace) != space or person.mask:
+        return False
     if who.name.startswith(ACCOUNT):
         who = Who(f"system:kcp:serviceaccount:{who.home}:{who.name.removeprefix(ACCOUNT)}", SIGNED)
     return allowed(world.edge, ROOT, replace(who, groups=who.groups - {"system:nodes"}, home=ROOT), what)

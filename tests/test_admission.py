@@ -418,8 +418,8 @@ def test_mutating_policies(center, ns, hook, certs):
     assert made["data"] == {"k": "v", "size": "1", "x": "1", "hook": "1", "again": "yes"}
     assert made["metadata"]["labels"] == {"by": "selvedge-admin"}
     change("c", [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{data: {'n': object.nope}}"}}])
-    status, _ = create(center, ns, "b", code=422)
-    assert "MutatingAdmissionPolicy 'c' with binding 'c' denied request: expression 'Object{data: {'n': object.nope}}' resulted in error" in status["message"]
+    status, _ = create(center, ns, "b", code=403)
+    assert "policy 'c' with binding 'c' denied request: expression 'Object{data: {'n': object.nope}}' resulted in error" in status["message"]
 
 
 # ---- conversion of custom resources ----
@@ -571,10 +571,11 @@ def test_plugins_are_switched_by_name(tmp_path):
 def test_the_page_says_what_happens(center, tools_here):
     """The commands in docs/admission.md, as they stand there."""
     blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/admission.md").read_text(), re.M | re.S)
-    assert len(blocks) == 3
+    assert len(blocks) == 5
     path = f"{pathlib.Path(binary()).parent}:{tools_here.env['PATH']}"
     done = subprocess.run(["bash", "-euo", "pipefail", "-c", "\n".join(blocks)], env={**tools_here.env, "PATH": path},
                           capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "denied request: at most 5 replicas, not 9" in done.stderr and 'violates PodSecurity "baseline:latest"' in done.stderr, done.stderr
     assert done.stdout.count("refused") == 2 and "- DefaultTolerationSeconds" in done.stdout
+    assert "undefined field 'replica'" in done.stdout and '"example.com/by":"policy","team":"default"' in done.stdout, done.stdout

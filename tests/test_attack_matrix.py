@@ -54,8 +54,10 @@ DIALLED = [What("get", resource="nodes", subresource="proxy", name="n"),
            What("get", resource="pods", subresource="log", namespace="default", name="p"),
            What("get", resource="pods", subresource="proxy", namespace="default", name="p"),
            What("get", resource="services", subresource="proxy", namespace="default", name="s")]
-DOORS = ("api", "mailbox", "tunnel", "view", "proxy", "edge", "join", "renew", "forward")
+DOORS = ("api", "mailbox", "tunnel", "part", "view", "proxy", "edge", "join", "renew", "forward")
 MERGE = {"Content-Type": "application/merge-patch+json"}
+# Namespaces of the edge, whose they are there, and the user whom a RoleBinding in them lets read.
+PARTS = {"ovens": (A, "alice"), "beds": (V, "victor")}
 
 
 def questions(*resources):
@@ -86,8 +88,9 @@ READER = {"metadata": {"name": "reader"}, "rules": [
 
 def setup(center, florin, guilder):
     """Everything that the model knows of, made for real. Answers the model's world."""
-    for path in (A, P, V):
-        make_workspace(center, path)
+    make_workspace(center, P)
+    for path in (A, V):
+        make_workspace(center, path, "workload")
     make_workspace(center, TEAM)
     make_workspace(center, INV, "inventory")
     for path, user in OWNERS.items():
@@ -124,7 +127,35 @@ def setup(center, florin, guilder):
     edge = {ROOT: {"roles": [READER], "bindings": [bound("ivan", "reader")]}}
     for binding in (spaces[A]["bindings"][-1], edge[ROOT]["bindings"][-1]):
         binding["subjects"].append({"kind": "ServiceAccount", "name": "default", "namespace": "default"})
-    return World(spaces, edge, (INV, "florin"), f"root:espw:{named['florin']}", P, {V, A}, {V: {"configmaps", "clusterrolebindings"}})
+    for namespace, (path, user) in PARTS.items():
+        have_part(center, florin, path, namespace, user)
+        edge[ROOT]["bindings"].append({**bound(user, "reader"), "metadata": {"name": namespace, "namespace": namespace}})
+        # The account of a workspace is another user on the edge.
+        robot = {"kind": "User", "name": f"system:kcp:serviceaccount:{path}:default:default"}
+        edge[ROOT]["bindings"][-1]["subjects"].append(robot)
+    return World(spaces, edge, (INV, "florin"), f"root:espw:{named['florin']}", P, {V, A}, {V: {"configmaps", "clusterrolebindings"}},
+                 parts={namespace: path for namespace, (path, _) in PARTS.items()})
+
+
+def have_part(center, florin, path, namespace, user):
+    """A namespace of a workspace on florin, with a RoleBinding that goes there too."""
+    at = f"/clusters/{path}"
+    center.api("POST", f"{at}/api/v1/namespaces", {"metadata": {"name": namespace, "labels": {"of": namespace}}}, expect=(201,))
+    for kind, name in (("secrets", "s"), ("configmaps", "c")):
+        center.api("POST", f"{at}/api/v1/namespaces/{namespace}/{kind}", {"metadata": {"name": name}, "data": {}}, expect=(201,))
+    robot = f"system:kcp:serviceaccount:{path}:default:default"
+    center.api("POST", f"{at}/apis/{RBAC}/v1/namespaces/{namespace}/rolebindings", {
+        "metadata": {"name": "readers"}, "roleRef": {"kind": "ClusterRole", "name": "reader", "apiGroup": RBAC},
+        "subjects": [{"kind": "User", "name": name, "apiGroup": RBAC} for name in (user, robot)]}, expect=(201,))
+    if path == A:
+        center.api("POST", f"/clusters/{INV}/apis/scheduling.kcp.io/v1alpha1/locations", {
+            "apiVersion": "scheduling.kcp.io/v1alpha1", "kind": "Location", "metadata": {"name": "all", "labels": {"all": "yes"}},
+            "spec": {"instanceSelector": {}}}, expect=(201,))
+    center.api("POST", f"{at}/apis/edge.kcp.io/v1alpha1/edgeplacements", {
+        "apiVersion": "edge.kcp.io/v1alpha1", "kind": "EdgePlacement", "metadata": {"name": namespace}, "spec": {
+            "locationSelectors": [{"matchLabels": {"all": "yes"}}], "namespaceSelector": {"matchLabels": {"of": namespace}}}}, expect=(201,))
+    for there in (f"/api/v1/namespaces/{namespace}/secrets/s", f"/apis/{RBAC}/v1/namespaces/{namespace}/rolebindings/readers"):
+        wait_for(f"{there} on the edge", lambda: florin.request("GET", there)[0] == 200)
 
 
 def cast(center, florin, guilder, directory):
@@ -234,6 +265,8 @@ def cases(world, everybody):
             if what.verb != "deletecollection":
                 yield Case("mailbox", world.mailbox, what, person)
             yield Case("tunnel", f"{INV}:florin-mb", what, person)
+        for space, namespace, what in itertools.product((A, V, P), PARTS, questions("secrets", "configmaps")):
+            yield Case("part", space, replace(what, namespace=namespace), person)
         for space, what in itertools.product([EVERYWHERE, V, A, P, TEAM], questions("widgets", "configmaps", "secrets", "clusterrolebindings")):
             # What a watch shows cannot be told from its head.
             if what.verb != "watch" and (space != EVERYWHERE or what.verb == "list"):
@@ -254,6 +287,8 @@ def expected(world, case):
         return model.mailbox(world, person, what)
     if door == "tunnel":
         return model.tunnel(world, person, what, method_of(what))
+    if door == "part":
+        return model.part(world, person, space, what)
     if door == "view":
         return model.view(world, person, space, what)
     if door == "proxy":
@@ -288,7 +323,7 @@ def request_of(world, case):
         kind = {"apibindings": "APIBinding", "apiexports": "APIExport", "synctargets": "SyncTarget"}[what.resource]
         body = {"apiVersion": f"{what.group}/{version}", "kind": kind, "metadata": {"name": what.name},
                 "status": {"identityHash": "00", "boundResources": []}}
-    prefix = {"view": f"/services/apiexport/{P}/widgets/clusters/{space}", "edge": ""}.get(door, f"/clusters/{space}")
+    prefix = {"view": f"/services/apiexport/{P}/widgets/clusters/{space}", "edge": "", "part": f"/clusters/{space}/edges/{INV}:florin"}.get(door, f"/clusters/{space}")
     return method, prefix + path, body
 
 
@@ -301,7 +336,7 @@ def let_in(case, status, raw=b""):
         # Where there is no such object, nobody is asked who writes its status.
         return status < 300
     # 501: the server dials nobody for this workspace.
-    return status not in (401, 403, 501) and not (case.door == "view" and status == 404)
+    return status not in (401, 403, 501) and not (case.door in ("view", "part") and status == 404)
 
 
 def test_every_door_for_everybody(world):

@@ -65,7 +65,9 @@ class Tenant:
     def is_settled(self, name):
         """Everything that there is to say about a placement is said, and its edges have all that they are to have."""
         status = self.do("GET", f"{PLACEMENTS}/{name}").get("status", {})
-        return condition(status, "Ready").get("status") == "True"
+        ready = condition(status, "Ready")
+        # One with a conflict is never ready, but says so only when its edges have the rest.
+        return ready.get("status") == "True" or ready.get("reason") == "Conflict"
 
 
 def nobody(center):

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from center import ROOT, Center, Etcd, Tools, wait_for
-from edge import SYNCTARGETS, Edge, Wire, annotate, fleet, in_sync, make_workspace
+from center import ROOT, Center, Etcd, Tools, binary, wait_for
+from edge import SYNCTARGETS, Edge, Wire, annotate, fleet, in_sync, make_workspace, selvedge
 
 CONFIG = "/clusters/root:shop/api/v1/namespaces/default/configmaps"
 LOCAL = "/api/v1/namespaces/default/configmaps"
@@ -101,12 +101,10 @@ def test_most_of_an_edge_goes_only_when_somebody_says_so(shop):
     # Half of all that the edge holds may go, and that is up to four objects more than these twenty.
     assert len(kept) >= 8, kept
     # The message ends with what to do; it is done as it is written.
-    tools = Tools(center, center.data_dir.with_name("home"))
-
     def confirm():
         status, message = says(florin, "DeletionHeld")
         if status == "True":
-            tools.kubectl(*message.split("kubectl ")[1].split())
+            selvedge(*message.rsplit("selvedge ", 1)[1].split(), code=None, env={"KUBECONFIG": str(center.kubeconfig)})
         return not names(florin, LOCAL)
 
     wait_for("the deletions", confirm, every=0.5)
@@ -201,7 +199,8 @@ def test_the_page_says_what_works(shop, tmp_path):
     page = (ROOT / "docs" / "fleet.md").read_text()
     blocks = re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)
     assert len(blocks) >= 3
-    done = subprocess.run(["bash", "-exuo", "pipefail", "-c", "\n".join(blocks)], env=Tools(center, tmp_path).env,
+    script = "\n".join([f'selvedge() {{ {binary()} "$@"; }}', *blocks])
+    done = subprocess.run(["bash", "-exuo", "pipefail", "-c", script], env=Tools(center, tmp_path).env,
                           capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     for said in ("Connected", "it holds the objects of root:shop", '"name":"florin"'):

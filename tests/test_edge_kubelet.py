@@ -46,7 +46,9 @@ class Kubelet:
                 ("kubelet", [PROGRAMS / "kubelet", "--kubeconfig", self.kubeconfig, "--config", self.config, "--hostname-override", self.name,
                              "--root-dir", self.home / "root", "--cert-dir", self.home / "certs"])]:
             with open(self.home / f"{name}{self.starts}.log", "wb") as log:
-                self.processes.append(subprocess.Popen(list(map(str, command)), stdout=log, stderr=log, preexec_fn=die_with_parent))
+                self.processes.append(subprocess.Popen(list(map(str, command)), stdout=log, stderr=log, preexec_fn=die_with_parent,
+                                                       # A runtime that names no log file makes a kubelet clean up in its working directory.
+                                                       cwd=self.home))
         return self
 
     def kill(self):

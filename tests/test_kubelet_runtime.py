@@ -98,7 +98,7 @@ def test_a_kubelet_takes_it_and_comes(edge, tmp_path):
     try:
         for argv in ([PROGRAMS / "fakecri", f"unix://{tmp_path}/cri.sock"], ["bash", "-c", "exec " + command]):
             with open(log, "ab") as out:
-                processes.append(subprocess.Popen(list(map(str, argv)), stdout=out, stderr=out, preexec_fn=die_with_parent,
+                processes.append(subprocess.Popen(list(map(str, argv)), stdout=out, stderr=out, preexec_fn=die_with_parent, cwd=tmp_path,
                                                   env={"PATH": f"{PROGRAMS}:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(tmp_path)}))
 
         def ready():

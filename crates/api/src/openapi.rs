@@ -2,8 +2,8 @@
 //!
 //! A document is large when it is made and rarely asked for: keep its serialized form at most.
 
-mod custom;
 mod definition;
+mod meanings;
 mod paths;
 mod protobuf;
 
@@ -29,18 +29,26 @@ pub struct OpenApiResource<'a> {
 pub enum Definition<'a> {
     /// A type of the schema.
     BuiltIn(TypeId),
-    /// The OpenAPI v3 schema of a CustomResourceDefinition.
-    Custom(&'a Value),
+    /// A version of a CustomResourceDefinition, as it makes its schemas for the document's dialect.
+    Custom(&'a Models),
 }
 
+/// The schemas of a custom resource, with their names: `com.example.stable.v1.CronTab` and `…CronTabList`.
+#[derive(Clone, Debug)]
+pub struct Models {
+    pub object: (String, Value),
+    pub list: (String, Value),
+}
+
+/// The version of OpenAPI that a document is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Dialect {
+pub enum Dialect {
     V2,
     V3,
 }
 
 impl Dialect {
-    fn reference(self, name: &str) -> String {
+    pub(crate) fn reference(self, name: &str) -> String {
         match self {
             Self::V2 => format!("#/definitions/{name}"),
             Self::V3 => format!("#/components/schemas/{name}"),
@@ -61,21 +69,29 @@ pub fn v3<'a>(
     group_version: (&str, &str),
     resources: impl Iterator<Item = OpenApiResource<'a>>,
 ) -> Vec<u8> {
+    let resources: Vec<_> = resources.collect();
+    // Documents about definitions are another server's in upstream, which says a little less.
+    let defined = resources.iter().all(|r| matches!(r.schema, Definition::Custom(_)));
     let mut definitions = Definitions::new(schema, Dialect::V3, Some(group_version));
-    let (paths, custom) = describe(schema, Dialect::V3, resources, &mut definitions, raw);
+    if !defined {
+        definitions.reference_named(RESOURCE_LIST);
+        definitions.reference_named(WATCH_EVENT);
+    }
+    let (paths, custom) = describe(schema, Dialect::V3, resources.into_iter(), &mut definitions, raw);
     let mut schemas = definitions.finish();
     schemas.extend(custom);
-    written(&V3 {
-        components: json!({"schemas": schemas, "securitySchemes": security()}),
-        info: info(),
-        openapi: "3.0.0",
-        paths,
-    })
+    let (components, info) = match defined {
+        true => (json!({"schemas": schemas}), json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"})),
+        false => (json!({"schemas": schemas, "securitySchemes": security()}), info()),
+    };
+    written(&V3 { components, info, openapi: "3.0.0", paths })
 }
 
 /// The v2 document of all resources, in JSON.
 pub fn v2<'a>(schema: &Schema, resources: impl Iterator<Item = OpenApiResource<'a>>) -> Vec<u8> {
     let mut definitions = Definitions::new(schema, Dialect::V2, None);
+    definitions.reference_named(RESOURCE_LIST);
+    definitions.reference_named(WATCH_EVENT);
     let (paths, custom) = describe(schema, Dialect::V2, resources, &mut definitions, raw);
     let mut found = definitions.finish();
     found.extend(custom);
@@ -92,6 +108,8 @@ pub fn v2<'a>(schema: &Schema, resources: impl Iterator<Item = OpenApiResource<'
 /// The v2 document of all resources, in protobuf.
 pub fn v2_protobuf<'a>(schema: &Schema, resources: impl Iterator<Item = OpenApiResource<'a>>) -> Vec<u8> {
     let mut definitions = Definitions::new(schema, Dialect::V2, None);
+    definitions.reference_named(RESOURCE_LIST);
+    definitions.reference_named(WATCH_EVENT);
     let encode = |item: Value| protobuf::path_item(&item);
     let (paths, custom) = describe(schema, Dialect::V2, resources, &mut definitions, encode);
     let mut found = definitions.finish();
@@ -100,6 +118,9 @@ pub fn v2_protobuf<'a>(schema: &Schema, resources: impl Iterator<Item = OpenApiR
 }
 
 const SWAGGER: &str = "2.0";
+/// What lists of resources and events of watches are, which only some servers describe.
+const RESOURCE_LIST: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.APIResourceList";
+const WATCH_EVENT: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent";
 
 /// Fields in the order of their names, as the rest of a document is.
 #[derive(Serialize)]
@@ -149,7 +170,7 @@ fn describe<'a, T>(
 ) -> (BTreeMap<String, T>, Map<String, Value>) {
     let mut all = BTreeMap::new();
     let mut custom_definitions = Map::new();
-    for name in ["DeleteOptions", "Status", "Patch", "WatchEvent", "APIResourceList"] {
+    for name in ["DeleteOptions", "Status", "Patch"] {
         definitions.reference_named(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{name}"));
     }
     for OpenApiResource { resource, schema: source } in resources {
@@ -163,10 +184,12 @@ fn describe<'a, T>(
                 let name = schema.get(ty).name.to_string();
                 (name.clone(), list.map_or(name, |l| schema.get(l).name.to_string()), false)
             }
-            Definition::Custom(raw) => {
-                custom::define(resource, raw, dialect, definitions, &mut custom_definitions);
-                let list = custom::name(resource, &format!("{}List", resource.kind));
-                (custom::name(resource, &resource.kind), list, true)
+            Definition::Custom(Models { object, list }) => {
+                for name in ["ObjectMeta", "ListMeta"] {
+                    definitions.reference_named(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{name}"));
+                }
+                custom_definitions.extend([object.clone(), list.clone()]);
+                (object.0.clone(), list.0.clone(), true)
             }
         };
         let speaks = |s: &Subresource| match schema.of_kind(&s.group, &s.version, &s.kind) {

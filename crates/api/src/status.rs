@@ -14,6 +14,8 @@ pub struct Status {
     pub reason: &'static str,
     pub message: String,
     pub details: Option<Details>,
+    /// `metadata.continue`: where a list that cannot be continued as it began can be continued all the same.
+    pub next: Option<Box<str>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -70,7 +72,7 @@ const MAX_ERRORS: usize = 1_000;
 
 impl Status {
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None }
+        Self { code, reason, message: message.into(), details: None, next: None }
     }
 
     /// Names the object an error is about.
@@ -85,6 +87,10 @@ impl Status {
     pub fn with_causes(mut self, causes: Vec<Cause>) -> Self {
         self.details.get_or_insert_with(Details::default).causes = causes;
         self
+    }
+
+    pub fn causes(&self) -> &[Cause] {
+        self.details.as_ref().map_or(&[], |details| &details.causes)
     }
 
     pub fn retry_after(mut self, seconds: u32) -> Self {
@@ -169,6 +175,11 @@ impl Status {
         Self::new(410, "Expired", message)
     }
 
+    /// The same with a token that continues the list from where it was, as things are now.
+    pub fn expired_page(message: impl Into<String>, next: String) -> Self {
+        Self { next: Some(next.into()), ..Self::expired(message) }
+    }
+
     pub fn too_large(message: impl Into<String>) -> Self {
         Self::new(413, "RequestEntityTooLarge", message)
     }
@@ -203,7 +214,8 @@ impl Status {
             causes: details["causes"].as_array().into_iter().flatten().map(Cause::from_value).collect(),
             retry_after_seconds: details["retryAfterSeconds"].as_u64().and_then(|s| s.try_into().ok()).unwrap_or(0),
         });
-        Self { code, reason, message, details }
+        let next = value["metadata"]["continue"].as_str().filter(|next| !next.is_empty()).map(Into::into);
+        Self { code, reason, message, details, next }
     }
 
     /// The `v1.Status` object.
@@ -217,6 +229,9 @@ impl Status {
         }
         if let Some(details) = &self.details {
             status["details"] = details.to_value();
+        }
+        if let Some(next) = &self.next {
+            status["metadata"]["continue"] = (**next).into();
         }
         status
     }
@@ -279,6 +294,7 @@ mod tests {
             Status::bad_request("no"),
             Status::conflict("", "pods", "a", "why").with_causes(causes),
             Status::new(418, "", "teapot"),
+            Status::expired_page("too old", "token".into()),
         ] {
             assert_eq!(Status::from_value(status.code, &status.to_value()), status);
         }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use types::{EdgeId, forward::Standing, names};
 
-use crate::{edges::Facts, target::Allowed};
+use crate::{edges::Facts, instances::Decision, target::Allowed};
 
 /// At most this many refused objects are named, each in so many characters.
 const NAMED: usize = 5;
@@ -22,6 +22,8 @@ pub struct Said<'a> {
     pub center: Option<&'a str>,
     /// Writes that waited on the edge and were not taken; nothing while the edge has not said.
     pub writes: Option<&'a Standing>,
+    /// Several machines use its identity.
+    pub shared: Option<&'a Decision>,
 }
 
 pub enum Link<'a> {
@@ -58,6 +60,10 @@ pub fn write(value: &mut Value, said: &Said<'_>, now: &str) -> bool {
         status = json!({});
     }
     status["conditions"] = new.into();
+    let uid = value.pointer("/metadata/uid").and_then(Value::as_str);
+    if let (Link::Up { .. }, Some(uid)) = (&said.link, uid) {
+        status["mailbox"] = types::mailbox::path(&said.edge.workspace, uid).into();
+    }
     if let (Link::Up { .. }, Some(center)) = (&said.link, said.center) {
         status["center"] = center.into();
     }
@@ -77,7 +83,7 @@ pub fn write(value: &mut Value, said: &Said<'_>, now: &str) -> bool {
 type Wanted = (&'static str, bool, &'static str, String);
 
 fn wanted(said: &Said<'_>, before: &[Value]) -> Vec<Wanted> {
-    let (name, cut) = (&said.edge.name, said.cut);
+    let cut = said.cut;
     let facts = match said.link {
         Link::Up { facts, .. } => facts,
         Link::Down { since, heard, .. } => {
@@ -85,13 +91,13 @@ fn wanted(said: &Said<'_>, before: &[Value]) -> Vec<Wanted> {
                 if cut { ("LinkCut", "its link was cut here") } else { ("Offline", "it is not connected") };
             let last = heard.map(|heard| format!("; last heard {heard}")).unwrap_or_default();
             let message = format!("since {since} {why}{last}");
-            return vec![
-                ("Ready", false, reason, message.clone()),
-                ("HeartbeatHealthy", false, "NoHeartbeat", message),
-            ];
+            let offline =
+                [("Ready", false, reason, message.clone()), ("HeartbeatHealthy", false, "NoHeartbeat", message)];
+            return offline.into_iter().chain(shared(said, before)).collect();
         }
     };
     let mut all = vec![ready(said, facts), ("HeartbeatHealthy", true, "Heartbeat", String::new())];
+    all.extend(shared(said, before));
     let mut trouble = |kind, settled, there: Option<(&'static str, String)>| match there {
         Some((reason, message)) => all.push((kind, true, reason, message)),
         // What was never there need not be said to be gone.
@@ -100,20 +106,23 @@ fn wanted(said: &Said<'_>, before: &[Value]) -> Vec<Wanted> {
         }
         None => {}
     };
-    let annotate = |what: String| format!("kubectl annotate synctarget {name} --overwrite {what}");
     let rolled_back = facts.rolled_back.map(|seen| {
-        let command = annotate(format!("{}=yes", names::ADOPT));
         let message = format!(
             "the edge has seen revision {} of a history that this center does not have: it was restored from a backup, or is another \
-             center. The edge keeps what it has. To make it follow this center: {command}",
-            seen.revision
+             center. The edge keeps what it has. To make it follow this center: selvedge edge adopt {}",
+            seen.revision, said.edge
         );
         ("OtherHistory", message)
     });
     trouble("RolledBack", true, rolled_back);
     let held = facts.held.map(|(pending, of)| {
-        let command = annotate(format!("{}={pending}", names::CONFIRM_DELETION));
-        ("TooMany", format!("{pending} of {of} objects would be deleted at the edge. If that is meant: {command}"))
+        let message = format!(
+            "{pending} of {of} objects would be deleted at the edge{}. All of them stay as they are until that is confirmed. If it is meant: \
+             selvedge edge confirm {} --objects={pending}",
+            from(facts),
+            said.edge
+        );
+        ("TooMany", message)
     });
     trouble("DeletionHeld", facts.is_settled(), held);
     trouble("Stalled", true, facts.stalled.as_ref().map(|why| ("CannotWrite", short(why))));
@@ -143,6 +152,33 @@ fn wanted(said: &Said<'_>, before: &[Value]) -> Vec<Wanted> {
     all
 }
 
+/// Whether several machines use its identity.
+fn shared(said: &Said<'_>, before: &[Value]) -> Option<Wanted> {
+    const KIND: &str = "IdentityShared";
+    match said.shared {
+        Some(decision) => {
+            let message = decision.message(&said.edge.workspace, &said.edge.name, names::ACCEPT_INSTANCE);
+            Some((KIND, true, "TwoMachines", message))
+        }
+        None => {
+            let was = before.iter().any(|c| c["type"] == KIND && c["status"] != "False");
+            was.then(|| (KIND, false, "Settled", String::new()))
+        }
+    }
+}
+
+/// From which placements the deletions are that are held.
+fn from(facts: &Facts) -> String {
+    let named: Vec<String> =
+        facts.held_by.iter().take(NAMED).map(|(id, count)| format!("{count} of the placement {id}")).collect();
+    let more = facts.held_by.len().saturating_sub(named.len());
+    match (named.is_empty(), more) {
+        (true, _) => String::new(),
+        (false, 0) => format!(" ({})", named.join(", ")),
+        (false, more) => format!(" ({} and {more} more placements)", named.join(", ")),
+    }
+}
+
 fn ready(said: &Said<'_>, facts: &Facts) -> Wanted {
     if facts.rolled_back.is_some() {
         return ("Ready", false, "RolledBack", "it keeps what it has: see the condition RolledBack".to_owned());
@@ -153,9 +189,9 @@ fn ready(said: &Said<'_>, facts: &Facts) -> Wanted {
     match said.workspace {
         Some((workspace, Allowed::Yes)) => ("Ready", true, "Connected", format!("it holds the objects of {workspace}")),
         Some((workspace, Allowed::Undecided)) => {
-            let (name, annotation) = (&said.edge.name, names::WORKSPACE);
+            let (home, name, annotation) = (&said.edge.workspace, &said.edge.name, names::WORKSPACE);
             let message = format!(
-                "{annotation} names {workspace}, but nobody who may has decided that, or the workspace was made anew since. Somebody with the verb \"project\" on the path \"/\" in {workspace} has to write it again: kubectl annotate synctarget {name} {annotation}-; kubectl annotate synctarget {name} {annotation}={workspace}"
+                "{annotation} names {workspace}, but nobody who may has decided that, or the workspace was made anew since. Somebody with the verb \"project\" on the path \"/\" in {workspace} has to write it again: selvedge ws {home} && kubectl annotate synctarget {name} {annotation}-; kubectl annotate synctarget {name} {annotation}={workspace}"
             );
             ("Ready", false, "WorkspaceNotAllowed", message)
         }
@@ -169,9 +205,9 @@ fn ready(said: &Said<'_>, facts: &Facts) -> Wanted {
         }
         None if said.placed => ("Ready", true, "Connected", "it holds what is placed on it".to_owned()),
         None => {
-            let (name, annotation) = (&said.edge.name, names::WORKSPACE);
+            let (home, name, annotation) = (&said.edge.workspace, &said.edge.name, names::WORKSPACE);
             let message = format!(
-                "nothing is meant for it yet; place something on it with an EdgePlacement, or give it a workspace's objects: kubectl annotate synctarget {name} {annotation}=<workspace>"
+                "nothing is meant for it yet; place something on it with an EdgePlacement, or give it a workspace's objects: selvedge ws {home} && kubectl annotate synctarget {name} {annotation}=<workspace>"
             );
             ("Ready", true, "Connected", message)
         }
@@ -221,7 +257,7 @@ mod tests {
 
     fn said<'a>(edge: &'a EdgeId, link: Link<'a>) -> Said<'a> {
         let workspace = Some(("root:shop", Allowed::Yes));
-        Said { edge, link, workspace, placed: false, cut: false, center: Some("one"), writes: None }
+        Said { edge, link, workspace, placed: false, cut: false, center: Some("one"), writes: None, shared: None }
     }
 
     fn up<'a>(edge: &'a EdgeId, facts: &'a Facts) -> Said<'a> {
@@ -239,8 +275,9 @@ mod tests {
     #[test]
     fn coming_and_going_is_written_once() {
         let (edge, facts) = (edge(), Facts { connected: true, ..Facts::default() });
-        let mut value = json!({"metadata": {"name": "florin"}});
+        let mut value = json!({"metadata": {"name": "florin", "uid": "u"}});
         assert!(write(&mut value, &up(&edge, &facts), "t1"));
+        assert_eq!(value["status"]["mailbox"], types::mailbox::path("root", "u"));
         assert_eq!(text(&value, "Ready", "status"), "True");
         assert_eq!(value["status"]["lastSyncerHeartbeatTime"], "t1");
         assert!(!write(&mut value, &up(&edge, &facts), "t2"), "heartbeats cost nothing");
@@ -274,6 +311,7 @@ mod tests {
         let edge = edge();
         let mut value = json!({});
         let mut facts = Facts { connected: true, held: Some((12, 20)), ..Facts::default() };
+        facts.held_by.insert(placement::Id::new("root:shop", "web"), 7);
         facts.rolled_back = Some(Position { incarnation: 1, revision: 42 });
         for n in 0..70 {
             facts.refuse(format!("core/configmaps/default/{n:02}").into(), "too strange".repeat(100));
@@ -281,11 +319,11 @@ mod tests {
         assert!(write(&mut value, &up(&edge, &facts), "t1"));
         assert_eq!(text(&value, "Ready", "status"), "False");
         let message = text(&value, "DeletionHeld", "message");
-        assert!(message.contains("12 of 20"), "{message}");
         assert!(
-            message.ends_with("kubectl annotate synctarget florin --overwrite edge.selvedge.dev/confirm-deletion=12")
+            message.starts_with("12 of 20 objects would be deleted at the edge (7 of the placement root:shop:web). ")
         );
-        assert!(text(&value, "RolledBack", "message").ends_with("florin --overwrite edge.selvedge.dev/adopt=yes"));
+        assert!(message.ends_with(": selvedge edge confirm root:florin --objects=12"), "{message}");
+        assert!(text(&value, "RolledBack", "message").ends_with(": selvedge edge adopt root:florin"));
         let message = text(&value, "ObjectsRefused", "message");
         assert!(
             message.starts_with("the edge could not take 70: core/configmaps/default/00: too strange"),

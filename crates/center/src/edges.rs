@@ -9,10 +9,11 @@ use std::{
 };
 
 use link::{CloseReason, Key, Position, transport::LineSender};
+use placement::Id;
 use tokio::sync::Notify;
 use types::{EdgeId, forward::Standing};
 
-use crate::{bodies::Bodies, intake::Books, target::Target};
+use crate::{bodies::Bodies, instances::Seen, intake::Books, target::Target};
 
 /// At most this many writes that an edge forwards are worked on at a time, and so many wait.
 const FORWARDS: usize = 4;
@@ -34,6 +35,8 @@ pub struct Edge {
     pub writing: tokio::sync::Mutex<Books>,
     /// How it stands with writes that waited there, once the edge has said so.
     pub writes: Mutex<Option<Standing>>,
+    /// The starts of its program that were seen.
+    pub seen: Mutex<Seen>,
     /// Made when it first forwards a write.
     forwards: OnceLock<Box<Bodies>>,
 }
@@ -73,7 +76,10 @@ pub struct Facts {
     pub connected: bool,
     pub in_sync: bool,
     pub in_sync_at: Option<(u64, u64)>,
+    /// How many deletions are held, of how many objects.
     pub held: Option<(u64, u64)>,
+    /// The same by placement, as far as that is known.
+    pub held_by: BTreeMap<Id, u64>,
     pub rolled_back: Option<Position>,
     pub stalled: Option<String>,
     pub refused: BTreeMap<Key, String>,
@@ -125,6 +131,7 @@ impl Edges {
             state,
             writing: Default::default(),
             writes: Mutex::default(),
+            seen: Mutex::default(),
             forwards: OnceLock::new(),
         });
         all.insert(id, edge.clone());

@@ -34,11 +34,13 @@ use crate::{
     others::{self, Others},
     placing::Placing,
     refused::Told,
+    removals::{self, Removals},
     reported, reports, resolved,
     rollouts::{self, Rollouts},
     set::Set,
-    status,
+    shared, status,
     target::{self, Target},
+    tenant_view,
     ticks::Ticks,
     tunnel::{self, Tunnels},
     view,
@@ -71,8 +73,10 @@ pub struct Fleet {
     pub(crate) ticks: Ticks,
     pub(crate) statuses: status::Queue,
     pub(crate) told: Told,
+    pub(crate) removals: Removals,
     pub(crate) reports_refused: intake::Refused,
     pub(crate) tunnels: Tunnels,
+    pub(crate) tenant_seats: tenant_view::Seats,
     pub(crate) news: Paper,
     mailboxes: Mailboxes,
     pub(crate) open: Open,
@@ -111,8 +115,10 @@ impl Fleet {
             ticks: Ticks::default(),
             statuses: status::Queue::default(),
             told: Told::default(),
+            removals: Removals::default(),
             reports_refused: intake::Refused::default(),
             tunnels: Tunnels::default(),
+            tenant_seats: tenant_view::Seats::default(),
             news: Paper::new(accounts.clone()),
             accounts,
             mailboxes: Mailboxes::default(),
@@ -135,6 +141,7 @@ impl Fleet {
             Arc::new(view::View(fleet())),
             Arc::new(join::Joining::default()),
             Arc::new(reported::Reported(fleet())),
+            Arc::new(tenant_view::TenantView(fleet())),
             Arc::new(tunnel::Ends(fleet())),
             Arc::new(mailbox::Looking(fleet())),
             Arc::new(tunnel::Mailboxes(fleet())),
@@ -182,6 +189,7 @@ impl Fleet {
         let (fleet, follower) = (self.clone(), server.clone());
         tokio::spawn(async move { fleet.placing.run(fleet.clone(), follower).await });
         tokio::spawn(resolved::run(self.clone(), server.clone()));
+        tokio::spawn(removals::run(self.clone(), server.clone()));
         if let Some(me) = self.center.clone() {
             tokio::spawn(others::run(self.clone(), server.clone(), me.clone()));
             let (fleet, of) = (self.clone(), server.clone());
@@ -333,12 +341,26 @@ impl Fleet {
         if (&target.workspace, &target.granted) != (&before.workspace, &before.granted) || target.cut != before.cut {
             self.statuses.push(&id, Duration::ZERO);
         }
+        if target.decision != before.decision {
+            self.statuses.push(&id, Duration::ZERO);
+        }
+        if target.accept.is_some()
+            && target.accept != before.accept
+            && let Some(server) = self.server()
+        {
+            tokio::spawn(shared::accept(server.clone(), id.clone()));
+        }
+        // What was seen of the machines before is void.
+        if (target.decision.is_none() && before.decision.is_some()) || target.credential != before.credential {
+            *edge.seen.lock().unwrap_or_else(PoisonError::into_inner) = Default::default();
+        }
         let Some(live) = edge.session() else { return };
         let order = if (&target.uid, &target.credential) != (&before.uid, &before.credential) {
             Order::End(CloseReason::Revoked)
         } else if target.cut {
             Order::Cut
-        } else if (target.confirm, target.adopt) != (before.confirm, before.adopt) {
+        } else if (&target.confirm, target.adopt, &target.decision) != (&before.confirm, before.adopt, &before.decision)
+        {
             Order::Attend
         } else {
             return;

@@ -30,6 +30,7 @@ use crate::{
     Fleet,
     bound::{self, Definitions},
     edges::Order,
+    removals,
     resolved::{self, Due},
     set::{Progress, Set},
     target, tenures,
@@ -65,6 +66,8 @@ pub(crate) struct State {
     pub slices: HashMap<Id, Slices>,
     definitions: Definitions,
     asking: Asking,
+    /// Workspaces that are being deleted. Nothing is placed there any more, although the placements may still be there.
+    leaving: HashSet<Box<str>>,
 }
 
 /// SyncTargets by the workspace that they name, and the other way round.
@@ -173,7 +176,7 @@ impl Placing {
             return made.set.clone();
         }
         let set = Arc::new(Set::new(self.progress.clone()));
-        set.apply(state.engine.contents(&class).into_iter().map(|(key, content)| (key, Some(content))));
+        set.apply_of(state.engine.contents_of(&class).into_iter().map(|(key, content)| (key, Some(content))));
         set.complete();
         state.engine.hold(&class);
         state.made.insert(class, Made { set: set.clone(), used: Instant::now() });
@@ -200,6 +203,47 @@ impl Placing {
             Content::Whole(content) => Some(content),
             Content::Held(_) => None,
         }
+    }
+
+    /// An edge holds all that is in a set, and nothing else. If that is the one for it now, nothing is left to be taken
+    /// away from it.
+    pub fn settled(&self, edge: &EdgeId, set: u64) {
+        let (mut state, id) = (self.state(), id_of(edge));
+        if state.engine.removed(&id).next().is_none() {
+            return;
+        }
+        let class = state.engine.class_of(&id);
+        if state.made.get(&class).is_some_and(|made| made.set.id == set) {
+            state.engine.settled(&id).iter().for_each(|placement| self.due.placement(placement));
+        }
+    }
+
+    /// Those of these edges that have an object from this workspace, each with what it would hold if the object were
+    /// this; nothing if it cannot be customized there. Rendered once for all edges of a class.
+    pub fn made_for(
+        &self,
+        edges: &[EdgeId],
+        workspace: &str,
+        key: &ObjectKey<'_>,
+        value: &Value,
+    ) -> Vec<(EdgeId, Option<Bytes>)> {
+        let (state, text) = (self.state(), key.to_string());
+        let mut rendered: HashMap<Class, Option<Option<Bytes>>> = HashMap::new();
+        let mut found = Vec::new();
+        for edge in edges {
+            let class = state.engine.class_of(&id_of(edge));
+            let made = rendered.entry(class.clone()).or_insert_with(|| {
+                state.engine.source(&class, &text).filter(|of| *of.workspace == *workspace)?;
+                Some(match state.engine.render_as(&class, key, value.clone())? {
+                    Content::Whole(content) => Some(content),
+                    Content::Held(_) => None,
+                })
+            });
+            if let Some(content) = made {
+                found.push((edge.clone(), content.clone()));
+            }
+        }
+        found
     }
 
     /// For questions about placements: where they go, what they select, what is wrong with them. Briefly: everybody waits for the answer.
@@ -252,6 +296,8 @@ impl Placing {
         fleet.rollouts.begin(&mut self.state().engine, &server);
         resolved::load(&mut self.state(), &server, &self.due);
         tenures::tidy(&self.state().engine, &self.due);
+        removals::load(&mut self.state().engine, &server);
+        removals::recorded(&server).iter().for_each(|id| self.due.placement(id));
         self.progress.reach(whole_at.max(reached));
         self.ready.send_replace(true);
         let mut sweep = tokio::time::interval(SWEEP);
@@ -361,8 +407,8 @@ impl Placing {
         for (class, keys) in std::mem::take(&mut changes.keys) {
             let Some(set) = state.made.get(&class).map(|made| made.set.clone()) else { continue };
             let engine = &state.engine;
-            set.apply(keys.into_iter().map(|key| {
-                let content = engine.render(&class, &key);
+            set.apply_of(keys.into_iter().map(|key| {
+                let content = engine.render_of(&class, &key);
                 (key, content)
             }));
         }
@@ -430,10 +476,11 @@ fn matters(key: &ObjectKey<'_>) -> bool {
 
 /// Passes one object to the engine.
 fn feed(state: &mut State, server: &Server, collection: &str, object: &Object, gone: bool) {
-    let State { engine, asking, .. } = state;
+    let State { engine, asking, leaving, .. } = state;
     let id = || Id::new(object.cluster(), object.name());
     let value = || (!gone).then(|| object.value());
     match collection {
+        PLACEMENTS if leaving.contains(object.cluster()) => engine.set_placement(&id(), None),
         PLACEMENTS => engine.set_placement(&id(), value().as_ref().and_then(Placement::read)),
         LOCATIONS => engine.set_location(&id(), value().as_ref().and_then(Location::read)),
         TARGETS => {
@@ -443,8 +490,14 @@ fn feed(state: &mut State, server: &Server, collection: &str, object: &Object, g
             engine.set_target(&id(), instance);
         }
         WORKSPACES => {
-            let is_inventory = value().is_some_and(|value| value["spec"]["type"]["name"] == "inventory");
-            engine.set_inventory(&format!("{}:{}", object.cluster(), object.name()), is_inventory);
+            let (path, value) = (format!("{}:{}", object.cluster(), object.name()), value().unwrap_or_default());
+            engine.set_inventory(&path, value["spec"]["type"]["name"] == "inventory");
+            if value["metadata"]["deletionTimestamp"].is_string() {
+                engine.end_workspace(&path);
+                leaving.insert(path.into());
+            } else {
+                leaving.remove(&*path);
+            }
         }
         _ => {
             let json = (!gone).then_some(&object.json);

@@ -206,6 +206,12 @@ pub async fn get(store: &dyn Store, uid: &str, key: &str) -> Result<Option<Repor
     Ok(entry.and_then(|entry| report(uid, &entry)))
 }
 
+/// The same, with the revision of the store at which it was saved.
+pub async fn get_at(store: &dyn Store, uid: &str, key: &str) -> Result<Option<(Report, u64)>, store::Error> {
+    let entry = store.get(&format!("{REPORTS}{uid}/{key}")).await?;
+    Ok(entry.and_then(|entry| Some((report(uid, &entry)?, entry.modified))))
+}
+
 /// All that an edge reports, in pages: those behind the key `after`.
 pub async fn list(store: &dyn Store, uid: &str, after: &str, limit: usize) -> Result<Vec<Report>, store::Error> {
     let mut range = Range::prefix(&format!("{REPORTS}{uid}/"));

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use server::{Server, internal::Internal, object::Object};
 use tokio::sync::Notify;
 
-use crate::{Fleet, placing::State, retries::Retries, tenures};
+use crate::{Fleet, placing::State, removals, retries::Retries, tenures};
 
 /// What happens within this time is one write.
 const PACE: Duration = Duration::from_millis(100);
@@ -93,7 +93,8 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>) {
                 Answer::Placement(id) => {
                     let written = write_slices(&fleet, &server, id).await;
                     if fleet.lead.is_here() {
-                        written.and(tenures::write(&fleet, &server, id).await)
+                        let written = written.and(tenures::write(&fleet, &server, id).await);
+                        written.and(removals::write(&fleet, &server, id).await)
                     } else {
                         unrecorded.insert(id.clone());
                         written

@@ -11,10 +11,11 @@ use std::{
 use api::selector::scan;
 use futures::future::BoxFuture;
 use link::{
-    CenterInput as Input, CenterOutput as Output, CenterStatus as Status, CloseReason, Message, Position, Report,
-    Session,
+    CenterInput as Input, CenterOutput as Output, CenterStatus as Status, CloseReason, Message, Millis, Position,
+    Report, Session,
     transport::{Gone, Line, LineSender},
 };
+use placement::Id;
 use server::{Server, clock};
 use types::names;
 
@@ -22,13 +23,15 @@ use crate::{
     Fleet,
     edges::{Edge, Live, Order},
     history::History,
+    instances::Lineage,
     intake::Intake,
+    intent::Intent,
     news::News,
-    placing,
+    placing::{self, id_of},
     reports::{self, Saved},
     set::{Set, Since},
-    status,
-    target::Target,
+    shared, status,
+    target::{Confirm, Target},
 };
 
 /// At most this many messages wait for a connection that takes no more; then nothing is read from it either.
@@ -37,6 +40,10 @@ const WAITING: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// An edge that comes back within this time was not away.
 const GRACE: Duration = Duration::from_secs(1);
+/// So long an edge has for its first message.
+const HELLO: Duration = Duration::from_secs(30);
+/// A machine that is not let in because another one has its identity asks again after so many milliseconds.
+const SHARED_AGAIN: Millis = 30_000;
 /// Tells what an edge took, but a cluster behind it did not, from what the edge did not take.
 const IN_ITS_CLUSTER: &str = "in its cluster: ";
 
@@ -49,7 +56,7 @@ pub struct Credential {
 }
 
 /// From the first message to the last.
-pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, credential: Credential, line: Line) {
+pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, credential: Credential, mut line: Line) {
     if let Err(after) = fleet.admit() {
         let _ = line.send(Message::Close { reason: CloseReason::Busy, retry_after: Some(after) }).await;
         return;
@@ -57,6 +64,13 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, creden
     let Some(history) = fleet.history() else { return };
     // Another center may have told the edge of what this one has not heard yet.
     if server.has_shared_store() && server.catch_up().await.is_err() {
+        return;
+    }
+    // A session ends the one before it, so it is known first whether its edge is let in.
+    let Some(hello) = first_message(&mut line, &server).await else { return };
+    let lineage = lineage_of(&hello);
+    if !shared::lets_in(&server, &edge, &lineage, &credential.text) {
+        let _ = line.send(Message::Close { reason: CloseReason::Shared, retry_after: Some(SHARED_AGAIN) }).await;
         return;
     }
     let live = Arc::new(Live::new(rand::random(), clock::unix(), line.sender()));
@@ -88,13 +102,15 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, creden
         cursor: 0,
         greeted: false,
         confirmed: None,
+        intent: Intent::default(),
         adopted: false,
         intake: Intake::default(),
         waiting: VecDeque::new(),
         sending: None,
         over: false,
+        lineage,
     };
-    driver.drive(line).await;
+    driver.drive(line, hello).await;
     live.sender.end();
     let connected = live.facts().connected;
     // A center that stops has not lost its edges.
@@ -106,6 +122,30 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, creden
             let revoked = edge.target().credential.as_deref() != Some(&*credential.text);
             fleet.statuses.push(&edge.id, if revoked { Duration::ZERO } else { GRACE });
         }
+    }
+}
+
+/// What comes first on a connection.
+async fn first_message(line: &mut Line, server: &Server) -> Option<Message> {
+    let mut shutdown = server.shutdown.clone();
+    tokio::select! {
+        message = tokio::time::timeout(HELLO, line.next()) => message.ok()??.ok(),
+        _ = shutdown.wait_for(|down| *down) => None,
+    }
+}
+
+/// The message that was read in advance, then those of the line.
+async fn next_of(first: &mut Option<Message>, line: &mut Line) -> Option<Message> {
+    match first.take() {
+        Some(first) => Some(first),
+        None => line.next().await.and_then(std::result::Result::ok),
+    }
+}
+
+fn lineage_of(first: &Message) -> Lineage {
+    match first {
+        Message::Hello(hello) => Lineage { id: hello.start, before: hello.before.clone(), place: hello.place.clone() },
+        _ => Lineage::default(),
     }
 }
 
@@ -123,13 +163,16 @@ struct Driver<'a> {
     /// How many changes of the set the session was told of.
     cursor: u64,
     greeted: bool,
-    confirmed: Option<u64>,
+    confirmed: Option<Confirm>,
+    /// What is taken away from the edge, and whether that is intended.
+    intent: Intent,
     adopted: bool,
     intake: Intake,
     /// What the connection had no room for.
     waiting: VecDeque<Message>,
     sending: Option<BoxFuture<'static, std::result::Result<(), Gone>>>,
     over: bool,
+    lineage: Lineage,
 }
 
 enum Event {
@@ -142,10 +185,11 @@ enum Event {
 }
 
 impl Driver<'_> {
-    async fn drive(mut self, mut line: Line) {
+    async fn drive(mut self, mut line: Line, first: Message) {
         let mut changes = self.set.follow();
         let mut ticks = self.fleet.ticks.of(self.live.id);
         let mut shutdown = self.server.shutdown.clone();
+        let mut first = Some(first);
         while !self.over {
             let event = {
                 let reading = self.waiting.len() < WAITING;
@@ -158,7 +202,7 @@ impl Driver<'_> {
                         Some(sending) => Pin::new(sending).poll(cx),
                         None => Poll::Pending,
                     }) => Event::Sent(sent.is_ok()),
-                    message = line.next(), if reading => Event::Message(message.and_then(std::result::Result::ok)),
+                    message = next_of(&mut first, &mut line), if reading => Event::Message(message),
                     _ = changes.changed() => Event::Changed,
                     _ = ticks.changed() => Event::Tick,
                 }
@@ -209,6 +253,9 @@ impl Driver<'_> {
     async fn go_over(&mut self) -> bool {
         let now = self.fleet.desired(self.server, self.edge);
         if Arc::ptr_eq(&now, &self.set) {
+            if self.look() && self.greeted {
+                self.handle(Input::Changed(Vec::new())).await;
+            }
             return false;
         }
         let before = std::mem::replace(&mut self.set, now);
@@ -223,6 +270,8 @@ impl Driver<'_> {
         self.cursor = self.set.view(self.history, 0).head();
         let different = placing::differences(&before, &self.set);
         self.live.facts().go_over(self.set.id, &different);
+        self.intent.left(before.origins(different.iter().filter(|key| !self.set.has(key))));
+        self.look();
         self.intake.leave(&different);
         match since {
             Since::Keys(mut keys) => {
@@ -236,6 +285,8 @@ impl Driver<'_> {
             let mut facts = self.live.facts();
             if facts.in_sync {
                 facts.in_sync_at = Some((self.set.id, self.cursor));
+                drop(facts);
+                self.settled();
             }
         }
         self.changed_itself();
@@ -253,9 +304,30 @@ impl Driver<'_> {
         self.cursor = head;
         match since {
             Since::Keys(keys) if keys.is_empty() => {}
-            Since::Keys(keys) => self.handle(Input::Changed(keys)).await,
+            Since::Keys(keys) => {
+                let left = self.set.origins(keys.iter().filter(|key| !self.set.has(key)));
+                if !left.is_empty() {
+                    self.intent.left(left);
+                    self.look();
+                }
+                self.handle(Input::Changed(keys)).await;
+            }
             Since::Lost => self.handle(Input::Lost).await,
         }
+    }
+
+    /// Asks what owners intend to take away from the edge. Whether that may be another than before.
+    fn look(&mut self) -> bool {
+        let (fleet, edge) = (self.fleet, id_of(&self.edge.id));
+        fleet.placing.read(|engine| self.intent.look(engine, &edge))
+    }
+
+    /// The edge holds what is in the set, and nothing else.
+    fn settled(&mut self) {
+        if !self.intent.is_empty() {
+            self.intent = Intent::default();
+        }
+        self.fleet.placing.settled(&self.edge.id, self.set.id);
     }
 
     async fn handle(&mut self, input: Input) {
@@ -263,7 +335,7 @@ impl Driver<'_> {
         while let Some(input) = inputs.pop_front() {
             let now = self.fleet.now();
             let outputs = {
-                let view = self.set.view(self.history, self.fleet.newest());
+                let view = self.set.view(self.history, self.fleet.newest()).with(&self.intent);
                 if !self.greeted && matches!(input, Input::Received(Message::Hello(_))) {
                     // The digest that is compared is of this very state.
                     (self.greeted, self.cursor) = (true, view.head());
@@ -382,12 +454,23 @@ impl Driver<'_> {
                 if in_sync {
                     facts.in_sync_at = Some((self.set.id, self.cursor));
                 }
-                // Troubles that are over are written down as such; being in sync as such is not.
-                if !in_sync || !self.edge.target().troubled {
-                    return;
+                drop(facts);
+                if in_sync {
+                    self.settled();
                 }
+                // Troubles that are over are written down as such; being in sync as such is not.
+                if in_sync && self.edge.target().troubled {
+                    self.fleet.statuses.push(&self.edge.id, Duration::ZERO);
+                }
+                return;
             }
-            Status::DeletionHeld(held) => facts.held = held,
+            Status::DeletionHeld(held) => {
+                facts.held = held;
+                let now = self.intent.by_placement(self.session.held());
+                let before = std::mem::replace(&mut facts.held_by, now);
+                let concerned: Vec<Id> = before.into_keys().chain(facts.held_by.keys().cloned()).collect();
+                self.fleet.removals.push(concerned);
+            }
             Status::RolledBack { edge } => facts.rolled_back = Some(edge),
             Status::Stalled(why) => facts.stalled = why,
         }
@@ -429,15 +512,25 @@ impl Driver<'_> {
             (facts.connected, facts.rolled_back.is_some())
         };
         let target = self.edge.target();
+        if !self.over && target.decision.as_ref().is_some_and(|decision| !decision.lets_in(&self.lineage)) {
+            return self.handle(Input::End(CloseReason::Shared)).await;
+        }
         self.adopted &= target.adopt;
         if !connected || self.over || (target.confirm == self.confirmed && !target.adopt) {
             return;
         }
         if target.confirm != self.confirmed {
-            self.confirmed = target.confirm;
-            if let Some(up_to) = target.confirm {
-                self.handle(Input::ConfirmDeletion { up_to }).await;
-                self.consume(names::CONFIRM_DELETION, Some(up_to.to_string()));
+            self.confirmed = target.confirm.clone();
+            if let Some(Confirm { up_to, placement, text }) = &target.confirm {
+                match placement {
+                    None => self.handle(Input::ConfirmDeletion { up_to: *up_to }).await,
+                    Some(placement) => {
+                        if self.intent.confirm(placement, *up_to, self.session.held()) && self.look() {
+                            self.handle(Input::Changed(Vec::new())).await;
+                        }
+                    }
+                }
+                self.consume(names::CONFIRM_DELETION, Some(text.to_string()));
             }
         }
         if target.adopt && !std::mem::replace(&mut self.adopted, true) {

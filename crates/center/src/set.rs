@@ -10,10 +10,10 @@ use std::{
 
 use bytes::Bytes;
 use link::{Desired, HashTree, Key, Position, Turn};
-use placement::engine::Content;
+use placement::{Id, config::CONFIG, engine::Content};
 use tokio::sync::watch;
 
-use crate::history::History;
+use crate::{history::History, intent::Intent};
 
 /// At most this many changes are remembered. A session that missed more compares again.
 const LOG: usize = 4096;
@@ -70,6 +70,44 @@ struct Contents {
     ready: bool,
     log: VecDeque<Key>,
     head: u64,
+    origins: Origins,
+}
+
+/// From which placement each object is. Most sets have one placement only, so the first one is understood.
+#[derive(Default)]
+struct Origins {
+    placements: Vec<Id>,
+    numbers: HashMap<Id, u32>,
+    others: HashMap<Key, u32>,
+    /// Of what is not in the set any more, as long as the change is remembered.
+    former: HashMap<Key, u32>,
+}
+
+impl Origins {
+    fn set(&mut self, key: &Key, placement: Option<Id>) {
+        self.former.remove(key);
+        let Some(placement) = placement else { return };
+        let at = self.numbers.get(&placement).copied().unwrap_or_else(|| {
+            let at = self.placements.len() as u32;
+            self.placements.push(placement.clone());
+            self.numbers.insert(placement, at);
+            at
+        });
+        match at {
+            0 => drop(self.others.remove(key)),
+            at => drop(self.others.insert(key.clone(), at)),
+        }
+    }
+
+    fn remove(&mut self, key: &Key) {
+        let at = self.others.remove(key).unwrap_or_default();
+        self.former.insert(key.clone(), at);
+    }
+
+    fn get(&self, key: &str) -> Option<&Id> {
+        let at = self.former.get(key).or_else(|| self.others.get(key)).copied().unwrap_or_default();
+        self.placements.get(at as usize).filter(|_| key != CONFIG)
+    }
 }
 
 /// What changed since somebody looked.
@@ -90,11 +128,18 @@ impl Set {
         self.head.subscribe()
     }
 
-    /// Applies what objects became. Those who follow hear of it only if that makes a difference to edges.
-    pub fn apply(&self, changes: impl IntoIterator<Item = (Key, Option<Content>)>) {
+    /// Applies what objects became, and from which placement they are. Those who follow hear of it only if that makes a
+    /// difference to edges.
+    pub fn apply_of(&self, changes: impl IntoIterator<Item = (Key, Option<(Content, Option<Id>)>)>) {
         let mut contents = self.contents.write().unwrap_or_else(PoisonError::into_inner);
         let before = contents.head;
         for (key, content) in changes {
+            let (content, of) = content.map_or((None, None), |(content, of)| (Some(content), of));
+            if content.is_some() {
+                contents.origins.set(&key, of);
+            } else if contents.objects.contains_key(&key) {
+                contents.origins.remove(&key);
+            }
             contents.change(key, content);
         }
         let head = contents.head;
@@ -102,6 +147,19 @@ impl Set {
         if head != before {
             self.head.send_replace(head);
         }
+    }
+
+    #[cfg(test)]
+    pub fn apply(&self, changes: impl IntoIterator<Item = (Key, Option<Content>)>) {
+        self.apply_of(changes.into_iter().map(|(key, content)| (key, content.map(|content| (content, None)))));
+    }
+
+    /// The placements that these objects are from, or were when they were last in the set. Nothing of some if that is
+    /// not known.
+    pub fn origins<'a>(&self, keys: impl IntoIterator<Item = &'a Key>) -> Vec<(Key, Id)> {
+        let contents = self.read();
+        let of = |key: &Key| Some((key.clone(), contents.origins.get(key)?.clone()));
+        keys.into_iter().filter_map(of).collect()
     }
 
     /// Everything that was there when the set was begun is in it.
@@ -150,7 +208,7 @@ impl Set {
         let (coming, done) = (self.progress.coming.load(Ordering::Acquire), *self.progress.done.borrow());
         self.good_at.fetch_max(if done >= coming { done.max(newest) } else { done }, Ordering::AcqRel);
         let revision = self.good_at.load(Ordering::Acquire);
-        View { contents, history, newest, revision }
+        View { contents, history, newest, revision, intent: None }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Contents> {
@@ -187,8 +245,10 @@ impl Contents {
         }
         self.head += 1;
         self.log.push_back(key);
-        if self.log.len() > LOG {
-            self.log.pop_front();
+        if self.log.len() > LOG
+            && let Some(key) = self.log.pop_front()
+        {
+            self.origins.former.remove(&key);
         }
     }
 }
@@ -198,9 +258,15 @@ pub struct View<'a> {
     history: &'a History,
     newest: u64,
     revision: u64,
+    intent: Option<&'a Intent>,
 }
 
-impl View<'_> {
+impl<'a> View<'a> {
+    /// For the session of one edge: what owners intend to take away from it.
+    pub fn with(self, intent: &'a Intent) -> Self {
+        Self { intent: Some(intent), ..self }
+    }
+
     /// How many changes there were.
     pub fn head(&self) -> u64 {
         self.contents.head
@@ -249,6 +315,14 @@ impl Desired for View<'_> {
 
     fn is_held(&self, key: &str) -> bool {
         self.contents.held.contains(key)
+    }
+
+    fn is_intended(&self, key: &str) -> bool {
+        self.intent.is_some_and(|intent| intent.covers(key))
+    }
+
+    fn is_incidental(&self, key: &str) -> bool {
+        key == CONFIG
     }
 
     fn position(&self) -> Position {
@@ -347,6 +421,23 @@ mod tests {
         ] {
             assert_eq!(view.turn(key), turn, "{key}");
         }
+    }
+
+    #[test]
+    fn a_set_knows_whose_its_objects_are_and_were() {
+        let (one, two) = (Id::new("root:a", "one"), Id::new("root:b", "two"));
+        let set = Set::default();
+        let of = |id: &Id| Some((Content::Whole(Bytes::from_static(b"1")), Some(id.clone())));
+        let keys = ["core/x//a", "core/x//b", CONFIG].map(Key::from);
+        let [a, b, config] = keys.clone();
+        set.apply_of([(a.clone(), of(&one)), (b.clone(), of(&two))]);
+        set.apply([(config.clone(), Some(Content::Whole(Bytes::new())))]);
+        let both = vec![(a.clone(), one.clone()), (b.clone(), two.clone())];
+        assert_eq!(set.origins(&keys), both);
+        set.apply_of([(a.clone(), None), (b.clone(), None), (config, None)]);
+        assert_eq!(set.origins(&keys), both, "what was taken away is told as whose it was");
+        set.apply_of([(b.clone(), of(&one))]);
+        assert_eq!(set.origins([&b]), [(b.clone(), one)]);
     }
 
     #[test]

@@ -138,8 +138,9 @@ fn say(fleet: &Fleet, edge: &Edge, value: &mut serde_json::Value) -> bool {
     let workspace = asked.map(|(name, allowed)| (&**name, allowed));
     let writes = edge.writes.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let (cut, center, writes) = (target.cut, fleet.center(), writes.as_ref());
+    let shared = target.decision.as_deref();
     let placed = fleet.placing.read(|engine| !engine.schedule().reaching(&id_of(&edge.id)).is_empty());
-    conditions::write(value, &Said { edge: &edge.id, link, workspace, placed, cut, center, writes }, &now)
+    conditions::write(value, &Said { edge: &edge.id, link, workspace, placed, cut, center, writes, shared }, &now)
 }
 
 /// Takes an annotation off a SyncTarget that has been acted on, if it still says the same.

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use placement::Id;
 use serde_json::Value;
 use server::Server;
 use types::names;
+
+use crate::instances::Decision;
 
 pub const COLLECTION: &str = "workload.kcp.io/synctargets";
 
@@ -21,13 +24,41 @@ pub struct Target {
     /// The uid of the workspace that somebody who may has decided on.
     pub granted: Option<Box<str>>,
     pub cut: bool,
-    /// How many deletions somebody allows.
-    pub confirm: Option<u64>,
+    /// Which deletions somebody allows.
+    pub confirm: Option<Confirm>,
     pub adopt: bool,
+    /// Which of several machines with its identity is let in, if there are several.
+    pub decision: Option<Arc<Decision>>,
+    /// The machine that an operator wants to let in.
+    pub accept: Option<Box<str>>,
     /// Its status tells of trouble.
     pub troubled: bool,
     /// Its status says that the edge is connected.
     pub ready: bool,
+}
+
+/// Deletions that somebody confirms: so many, of one placement or of all.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Confirm {
+    pub up_to: u64,
+    pub placement: Option<Id>,
+    /// As it was written.
+    pub text: Box<str>,
+}
+
+impl Confirm {
+    /// `12`, or `root:shop:web=12`.
+    fn read(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let (placement, number) = match text.rsplit_once('=') {
+            Some((path, number)) => {
+                let (workspace, name) = path.rsplit_once(':')?;
+                (Some(Id::new(workspace, name)), number)
+            }
+            None => (None, text),
+        };
+        Some(Self { up_to: number.parse().ok()?, placement, text: text.into() })
+    }
 }
 
 impl Target {
@@ -45,12 +76,21 @@ impl Target {
             workspace: annotation(names::WORKSPACE).filter(|name| !name.is_empty()).map(Arc::from),
             granted: granted(annotation(names::WORKSPACE), annotation(names::WORKSPACE_GRANTED)),
             cut: annotation(names::LINK) == Some("cut"),
-            confirm: annotation(names::CONFIRM_DELETION).and_then(|number| number.trim().parse().ok()),
+            confirm: annotation(names::CONFIRM_DELETION).and_then(Confirm::read),
             adopt: annotation(names::ADOPT).is_some(),
+            decision: decision(value, annotation(names::INSTANCES)),
+            accept: annotation(names::ACCEPT_INSTANCE).map(|text| text.trim().into()),
             troubled: TROUBLES.iter().any(|kind| is_true(kind)),
             ready: is_true("Ready"),
         })
     }
+}
+
+/// What was decided for this joining of the edge.
+fn decision(value: &Value, text: Option<&str>) -> Option<Arc<Decision>> {
+    let decision: Decision = serde_json::from_str(text?).ok()?;
+    let credential = crate::join::credential_of(value)?;
+    (decision.credential == credential).then(|| Arc::new(decision))
 }
 
 pub fn condition<'a>(value: &'a Value, kind: &str) -> Option<&'a Value> {
@@ -108,11 +148,24 @@ mod tests {
         assert_eq!(read(json!({})), Some(plain.clone()));
         let full = json!({names::WORKSPACE: "root:shop", names::LINK: "cut", names::CONFIRM_DELETION: " 12", names::ADOPT: ""});
         let workspace = Some("root:shop".into());
-        assert_eq!(read(full), Some(Target { workspace, cut: true, confirm: Some(12), adopt: true, ..plain.clone() }));
+        assert_eq!(
+            read(full),
+            Some(Target { workspace, cut: true, confirm: Confirm::read("12"), adopt: true, ..plain.clone() })
+        );
         let odd = json!({names::WORKSPACE: "", names::LINK: "x", names::CONFIRM_DELETION: "all"});
         assert_eq!(read(odd), Some(plain));
         assert_eq!(Target::read(&json!({"metadata": {"deletionTimestamp": "t"}})), None);
         assert_eq!(Target::read(&json!(7)), None);
+    }
+
+    #[test]
+    fn confirmations_are_read() {
+        let of = |text: &str| Confirm::read(text).map(|c| (c.up_to, c.placement.map(|id| id.to_string())));
+        assert_eq!(of(" 12 "), Some((12, None)));
+        assert_eq!(of("root:shop:web=7"), Some((7, Some("root:shop:web".to_owned()))));
+        for odd in ["", "all", "-1", "web=7", "root:shop:web=", "root:shop:web=x"] {
+            assert_eq!(of(odd), None, "{odd}");
+        }
     }
 
     #[test]

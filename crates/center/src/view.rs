@@ -2,6 +2,7 @@
 //! changes with every change, and is written nowhere.
 
 use std::{
+    collections::BTreeMap,
     fmt::Write,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
@@ -93,6 +94,8 @@ struct Shown {
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<String>,
     in_sync: bool,
+    /// It was connected when the last center ended, and has not come back yet.
+    returning: bool,
     /// Objects that wait to be sent, and that were sent and are not acknowledged. Of one that is offline: how many changes there were
     /// since it was in sync, if this center knows.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,6 +103,9 @@ struct Shown {
     in_flight: u64,
     /// How many deletions wait to be confirmed.
     held_deletions: u64,
+    /// The same by placement, as far as that is known.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    held_placements: BTreeMap<String, u64>,
     rolled_back: bool,
     refused: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,9 +130,11 @@ fn show(fleet: &Fleet, server: &Arc<Server>, edge: &Edge) -> Shown {
         cut: target.cut,
         since: None,
         in_sync: false,
+        returning: false,
         pending: None,
         in_flight: 0,
         held_deletions: 0,
+        held_placements: BTreeMap::new(),
         rolled_back: false,
         refused: 0,
         stalled: None,
@@ -147,6 +155,7 @@ fn show(fleet: &Fleet, server: &Arc<Server>, edge: &Edge) -> Shown {
         shown.pending = Some(waiting + in_flight);
         shown.in_flight = in_flight;
         shown.held_deletions = facts.held.map_or(0, |(pending, _)| pending);
+        shown.held_placements = facts.held_by.iter().map(|(id, count)| (id.to_string(), *count)).collect();
         shown.rolled_back = facts.rolled_back.is_some();
         shown.refused = facts.refused_count();
         shown.stalled = facts.stalled.clone();
@@ -166,8 +175,21 @@ fn show(fleet: &Fleet, server: &Arc<Server>, edge: &Edge) -> Shown {
         let status = server.cache.get(crate::target::COLLECTION, &key).map(|object| object.value());
         let text = |value: Option<&serde_json::Value>| value.and_then(|v| v.as_str()).map(str::to_owned);
         let ready = status.as_ref().and_then(|value| crate::target::condition(value, "Ready"));
-        shown.since = text(ready.filter(|c| c["status"] == "False").and_then(|c| c.get("lastTransitionTime")));
+        let is_ready = ready.is_some_and(|condition| condition["status"] == "True");
+        let center = status.as_ref().and_then(|value| value.pointer("/status/center")?.as_str());
+        let elsewhere = center.filter(|center| is_ready && fleet.center().is_some_and(|me| me != *center));
         shown.last_heard = text(status.as_ref().and_then(|value| value.pointer("/status/lastSyncerHeartbeatTime")));
+        if let Some(told) = elsewhere.and_then(|center| fleet.others.of(center, &edge.id)) {
+            (shown.connected, shown.in_sync) = (true, told.in_sync);
+            shown.since = text(ready.and_then(|condition| condition.get("lastTransitionTime")));
+        } else if is_ready {
+            // It was connected when the center before this one ended, which nobody could write down. When it was last
+            // heard is not known.
+            shown.since = Some(clock::at(fleet.started_at()));
+            (shown.last_heard, shown.returning) = (None, true);
+        } else {
+            shown.since = text(ready.and_then(|condition| condition.get("lastTransitionTime")));
+        }
     }
     shown
 }

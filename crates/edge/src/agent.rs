@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use futures::future::BoxFuture;
 use link::{
-    Key,
+    Key, Start,
     transport::{Connection, Error, Line},
 };
 use server::{Server, cache::Observer};
@@ -13,7 +13,7 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use crate::{
     apply::{self, commit_and_see, write_progress},
-    book::Book,
+    book::{Book, STARTS},
     drive::Driver,
     held::Held,
     writer,
@@ -30,6 +30,11 @@ pub trait Dialer: Send + Sync + 'static {
 
     /// For people.
     fn center(&self) -> String;
+
+    /// Where this edge is, for people: its machine and its data directory.
+    fn place(&self) -> String {
+        String::new()
+    }
 }
 
 /// Answers when the center asks for a tunnel.
@@ -103,12 +108,32 @@ impl Agent {
                 _ = stop.wait_for(|stop| *stop) => return,
             }
         }
+        let start = self.count_start(&server, dialer.place()).await;
         let (jobs, queue) = mpsc::unbounded_channel();
         let (answer, answers) = mpsc::unbounded_channel();
         let writer = tokio::spawn(writer::run(server.clone(), self.book.clone(), queue, answer));
-        Driver::new(&self.book, &server, &self.link, dialer, open, jobs).run(answers, &self.renew, stop).await;
+        Driver::new(&self.book, &server, &self.link, (dialer, start), open, jobs).run(answers, &self.renew, stop).await;
         self.link.send_replace(None);
         let _ = writer.await;
+    }
+
+    /// Gives this start of the program a number and writes it down with those before it. With these the center can tell
+    /// a machine that was started again from a second machine with a copy of the data.
+    async fn count_start(&self, server: &Server, mut place: String) -> Start {
+        let mut before = self.book.starts();
+        before.truncate(link::STARTS - 1);
+        while place.len() > link::LONGEST_PLACE {
+            place.pop();
+        }
+        let start = Start { id: rand::random_range(1..=u64::MAX), before, place };
+        let all: Vec<u64> = std::iter::once(start.id).chain(start.before.iter().copied()).collect();
+        let mut commit = Commit::default();
+        apply::put_record(&mut commit, STARTS, "starts", &all);
+        // It matters only if the identity is found to be used twice, and the disk may be full.
+        if let Err(error) = commit_and_see(server, commit).await {
+            tracing::debug!(%error, "this start is not written down");
+        }
+        start
     }
 
     /// The first start gives this edge its first epoch, later than any of a former life.

@@ -16,12 +16,13 @@ use types::ObjectKey;
 use crate::{
     book::{Book, CLUSTER, GONE, HELD, LINK, Progress, TOLD},
     held::{Held, Reported},
-    place, report,
+    namespaces::{self, Kept},
+    place, report, scale,
 };
 
 /// How often a batch is put together anew when local clients write to the same objects.
 const TRIES: usize = 30;
-const NAMESPACES: &str = "core/namespaces";
+pub const NAMESPACES: &str = "core/namespaces";
 const DEFINITIONS: &str = "apiextensions.k8s.io/customresourcedefinitions";
 /// Where the one record with the progress lies.
 const PROGRESS: &str = "progress";
@@ -34,7 +35,9 @@ pub fn place_of<'a>(server: &'a Arc<Server>, key: &ObjectKey<'a>) -> Place<'a> {
 /// What is remembered of an object, and the revision at which it was written down.
 pub fn held(server: &Server, key: &str) -> Option<(Held, store::Revision)> {
     let record = server.cache.get(HELD, key)?;
-    Some((serde_json::from_slice(&record.json).unwrap_or_default(), record.revision))
+    let mut held: Held = serde_json::from_slice(&record.json).unwrap_or_default();
+    held.is_autoscaled = ObjectKey::parse(key).is_some_and(|key| scale::is_autoscaled(server, &key));
+    Some((held, record.revision))
 }
 
 /// Why an object was not taken.
@@ -56,12 +59,18 @@ impl<T: Into<String>> From<T> for Refusal {
 pub async fn apply(server: &Arc<Server>, book: &Book, batch: &Batch) -> Result<(), Failure> {
     for _ in 0..TRIES {
         let mut commit = Commit::default();
-        let mut refused = Vec::new();
-        // Definitions first: what they define may come with them.
-        let (definitions, others): (Vec<_>, Vec<_>) =
-            batch.changes.iter().partition(|(key, content)| key.starts_with(DEFINITIONS) && content.is_some());
-        for (key, content) in definitions.into_iter().chain(others) {
-            if let Err(Refusal { reason, first, after }) = change(server, key, content.as_ref(), &mut commit) {
+        let (mut refused, mut kept) = (Vec::new(), Vec::new());
+        // Definitions first: what they define may come with them. Namespaces go after what is in them.
+        let turn = |(key, content): &&(Key, Option<Bytes>)| match content {
+            Some(_) if key.starts_with(DEFINITIONS) => 0,
+            None if key.starts_with(NAMESPACES) => 2,
+            _ => 1,
+        };
+        let mut changes: Vec<&(Key, Option<Bytes>)> = batch.changes.iter().collect();
+        changes.sort_by_key(turn);
+        for (key, content) in changes {
+            if let Err(Refusal { reason, first, after }) = change(server, key, content.as_ref(), &mut commit, &mut kept)
+            {
                 if let Some(first) = first {
                     // If it fails, the next attempt finds that out.
                     let _ = commit_and_see(server, first).await;
@@ -75,7 +84,10 @@ pub async fn apply(server: &Arc<Server>, book: &Book, batch: &Batch) -> Result<(
         }
         write_progress(&mut commit, book.progress().moved_to(batch.position, batch.adopt));
         match commit_and_see(server, commit).await {
-            Ok(true) => return Ok(()),
+            Ok(true) => {
+                kept.into_iter().for_each(|kept| drop(tokio::spawn(namespaces::tell(server.clone(), kept))));
+                return Ok(());
+            }
             Ok(false) => {}
             Err(error) => return Err(Failure::Whole(error.to_string())),
         }
@@ -124,7 +136,13 @@ pub fn delete_record(commit: &mut Commit, collection: &str, key: &str) {
     commit.ops.push(Op::Delete { key: format!("{collection}/{key}") });
 }
 
-fn change(server: &Arc<Server>, name: &Key, content: Option<&Bytes>, commit: &mut Commit) -> Result<(), Refusal> {
+fn change(
+    server: &Arc<Server>,
+    name: &Key,
+    content: Option<&Bytes>,
+    commit: &mut Commit,
+    kept: &mut Vec<Kept>,
+) -> Result<(), Refusal> {
     let key = ObjectKey::parse(name).ok_or("no key of an object")?;
     // An object in a place where nobody would look for it could never be taken away again.
     if key.collection.starts_with("edge.selvedge.dev/") || key.namespace.contains('/') {
@@ -132,6 +150,10 @@ fn change(server: &Arc<Server>, name: &Key, content: Option<&Bytes>, commit: &mu
     }
     match content {
         Some(content) => put(server, name, &key, content, commit),
+        None if key.collection == NAMESPACES => {
+            kept.extend(namespaces::remove(server, name, &key, commit)?);
+            Ok(())
+        }
         None => Ok(remove(server, name, &key, commit)?),
     }
 }
@@ -152,7 +174,19 @@ fn put(
     let existing = old.as_ref().map(|old| old.value());
     let before = held(server, name).map(|(held, _)| held);
     let source = place::source_of(&sent);
-    in_its_own_namespace(server, name, key, &source, before.as_ref())?;
+    in_its_own_namespace(server, name, key, (&source, before.as_ref()), commit)?;
+    if let Some((old, existing)) = old.as_ref().zip(existing.as_ref()).filter(|_| key.collection == NAMESPACES)
+        && let Some(mut record) = namespaces::is_there(key, &sent, existing, before.as_ref())
+    {
+        // It is this edge's own, and that it is there is all that was asked for.
+        record.hash = entry_hash(name, content);
+        put_record(commit, HELD, name, &record);
+        commit.compares.push(Compare { key: key.in_store(CLUSTER), modified: old.revision });
+        return Ok(());
+    }
+    let left =
+        existing.as_ref().is_some_and(|existing| key.collection == NAMESPACES && place::was_left_by(existing, &source));
+    let before = before.or_else(|| left.then(Held::default));
     if key.collection == NAMESPACES {
         let exclusive = place::is_exclusive(&sent);
         match (&existing, &before) {
@@ -172,7 +206,8 @@ fn put(
         commit.compares.push(Compare { key: key.in_store(CLUSTER), modified: old.revision });
         return Ok(());
     }
-    if let (Some(existing), None) = (&existing, &before) {
+    let is_edges = |before: &Held| before.adopted && key.collection == NAMESPACES;
+    if let Some(existing) = existing.as_ref().filter(|_| before.as_ref().is_none_or(is_edges)) {
         place::may_adopt(key, existing)?;
     }
     let (value, mut after) = place::place(key, sent, existing.as_ref(), before.as_ref());
@@ -198,24 +233,46 @@ fn put(
     Ok(())
 }
 
+/// What a commit is going to remember of an object.
+fn coming(commit: &Commit, name: &str) -> Option<Held> {
+    let of = |op: &Op| match op {
+        Op::Put { key, value } if key.strip_prefix(HELD)?.strip_prefix('/')? == name => {
+            serde_json::from_slice(value).ok()
+        }
+        _ => None,
+    };
+    commit.ops.iter().rev().find_map(of)
+}
+
 /// A namespace is one workspace's, or the edge's own. Nothing of another comes into it, whatever the center says: what is in a namespace
 /// can read all that is there.
 fn in_its_own_namespace(
     server: &Arc<Server>,
     name: &Key,
     key: &ObjectKey<'_>,
-    source: &str,
-    before: Option<&Held>,
+    (source, before): (&str, Option<&Held>),
+    commit: &Commit,
 ) -> Result<(), Refusal> {
     if key.namespace.is_empty() || place::is_everywhere(key.namespace) {
         return Ok(());
     }
     let home = ObjectKey { collection: NAMESPACES, namespace: "", name: key.namespace };
-    match held(server, &home.to_string()) {
-        Some((home, _)) if home.source == source || home.source.is_empty() => Ok(()),
+    let name_of_home = Key::from(home.to_string());
+    let is_open = |home: &Held| !home.foreign && (home.source == source || home.source.is_empty());
+    let known = held(server, &name_of_home).map(|(home, _)| home);
+    if known.as_ref().is_some_and(is_open) {
+        return Ok(());
+    }
+    // What the same commit says of the namespace counts.
+    match coming(commit, &name_of_home).or(known) {
+        Some(home) if home.foreign => {
+            let reason = format!("the namespace {} was made on this edge and belongs to it", key.namespace);
+            Err(Refusal { reason, first: None, after: vec![name_of_home] })
+        }
+        Some(home) if is_open(&home) => Ok(()),
         Some(_) => {
             let reason = format!("the namespace {} still belongs to another workspace on this edge", key.namespace);
-            let mut refusal = Refusal { reason, first: None, after: vec![home.to_string().into(), name.clone()] };
+            let mut refusal = Refusal { reason, first: None, after: vec![name_of_home, name.clone()] };
             if before.is_some_and(|before| before.source != source) {
                 // The center has another workspace's in its place: the former one goes, and the namespace after it.
                 let mut first = Commit::default();
@@ -224,11 +281,14 @@ fn in_its_own_namespace(
             }
             Err(refusal)
         }
-        None if place_of(server, &home).get().is_some() => {
-            Err(format!("the namespace {} was made on this edge and belongs to it", key.namespace).into())
-        }
-        // It may come in the same commit.
-        None => Ok(()),
+        None => match place_of(server, &home).get() {
+            Some(found) if !place::was_left_by(&found.value(), source) => {
+                let reason = format!("the namespace {} was made on this edge and belongs to it", key.namespace);
+                Err(Refusal { reason, first: None, after: vec![name_of_home] })
+            }
+            // It may come in the same commit.
+            _ => Ok(()),
+        },
     }
 }
 
@@ -271,7 +331,7 @@ fn make_way(server: &Arc<Server>, name: &Key, key: &ObjectKey<'_>) -> Result<(),
     }
 }
 
-fn remove(server: &Arc<Server>, name: &Key, key: &ObjectKey<'_>, commit: &mut Commit) -> Result<(), String> {
+pub fn remove(server: &Arc<Server>, name: &Key, key: &ObjectKey<'_>, commit: &mut Commit) -> Result<(), String> {
     // What this edge does not have from the center, the center cannot take away.
     let Some((held, _)) = held(server, name) else { return Ok(()) };
     delete_record(commit, HELD, name);

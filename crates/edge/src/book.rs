@@ -20,6 +20,7 @@ use types::{
 
 use crate::held::Held;
 
+const NAMESPACES: &str = "core/namespaces//";
 /// At most this many of those that are left out are remembered.
 const LEFT_OUT: usize = 32;
 
@@ -33,6 +34,9 @@ pub const GONE: &str = "edge.selvedge.dev/_gone";
 pub const TOLD: &str = "edge.selvedge.dev/_told";
 /// One record with how far the edge has followed the center.
 pub const LINK: &str = "edge.selvedge.dev/_link";
+
+/// One record with the last starts of this program.
+pub const STARTS: &str = "edge.selvedge.dev/_starts";
 
 /// One for each object that this edge has applied to a cluster.
 pub const APPLIED: &str = "edge.selvedge.dev/_applied";
@@ -100,6 +104,8 @@ struct Inner {
     /// What is asked for, and is not reported, and why.
     left_out: BTreeMap<Key, &'static str>,
     left_out_changed: bool,
+    /// The starts of this program before, the last one first.
+    starts: Vec<u64>,
 }
 
 /// What a report said, by its hash.
@@ -128,7 +134,13 @@ impl Book {
                 let key = Key::from(&*object.key);
                 let mut inner = self.lock();
                 match serde_json::from_slice::<Held>(&object.json) {
-                    Ok(held) if there => inner.tree.insert_hash(&key, held.hash),
+                    Ok(held) if there => {
+                        inner.tree.insert_hash(&key, held.hash);
+                        // What was refused because of whose the namespace is may be taken now.
+                        if key.starts_with(NAMESPACES) && inner.in_the_way.remove(&key) {
+                            inner.freed = true;
+                        }
+                    }
                     _ => {
                         inner.tree.remove(&key);
                         // What came to be because of it is nobody's business any more.
@@ -150,6 +162,10 @@ impl Book {
                 inner.changed.insert(key);
             }
             GONE if there => drop(self.lock().changed.insert(Key::from(&*object.key))),
+            STARTS if there => {
+                self.lock().starts = serde_json::from_slice(&object.json).unwrap_or_default();
+                return;
+            }
             LINK if there => {
                 if let Ok(progress) = serde_json::from_slice(&object.json) {
                     self.lock().progress = progress;
@@ -184,6 +200,11 @@ impl Book {
 
     pub fn progress(&self) -> Progress {
         self.lock().progress
+    }
+
+    /// The starts of this program that are on record, the last one first.
+    pub fn starts(&self) -> Vec<u64> {
+        self.lock().starts.clone()
     }
 
     pub fn holds(&self, key: &Key) -> bool {

@@ -6,7 +6,8 @@ use std::{
 };
 
 use link::{
-    CloseReason, Edge, EdgeInput as Input, EdgeOutput as Output, EdgeStatus as Status, Key, Message, Millis, Tree,
+    CloseReason, Edge, EdgeInput as Input, EdgeOutput as Output, EdgeStatus as Status, Key, Message, Millis, Start,
+    Tree,
     transport::{Connection, Error, Line},
 };
 use server::Server;
@@ -33,6 +34,9 @@ const CALM: Duration = Duration::from_secs(1);
 const RESYNC: Duration = Duration::from_secs(10);
 
 type Opened = Result<(Connection, Line), Error>;
+
+/// The state of an edge that the center does not let in because another machine has its identity.
+const REFUSED: &str = "Refused";
 
 pub struct Driver<'a> {
     book: &'a Arc<Book>,
@@ -62,7 +66,7 @@ impl<'a> Driver<'a> {
         book: &'a Arc<Book>,
         server: &'a Arc<Server>,
         link: &'a watch::Sender<Option<Connection>>,
-        dialer: Arc<dyn Dialer>,
+        (dialer, start): (Arc<dyn Dialer>, Start),
         open: Opener,
         jobs: mpsc::UnboundedSender<Job>,
     ) -> Self {
@@ -73,7 +77,7 @@ impl<'a> Driver<'a> {
             dialer,
             open,
             jobs,
-            machine: Edge::new(0, rand::random()),
+            machine: Edge::new(0, rand::random()).is(start),
             started: Instant::now(),
             dialling: None,
             prepared: None,
@@ -332,7 +336,7 @@ impl<'a> Driver<'a> {
             }
             Status::Offline => {
                 let trouble = self.trouble.clone();
-                if self.shown.state == "RolledBack" {
+                if self.shown.state == "RolledBack" || self.shown.state == REFUSED {
                     return;
                 }
                 self.status("Offline", trouble);
@@ -341,8 +345,8 @@ impl<'a> Driver<'a> {
                 self.link.send_if_modified(|link| link.take().is_some());
                 let message = format!(
                     "The center is at {}/{} and does not know what this edge has seen: it was restored from an older \
-                     backup, or is another one. This edge keeps what it has. To follow that center, annotate its \
-                     SyncTarget with edge.selvedge.dev/adopt.",
+                     backup, or is another one. This edge keeps what it has. To follow that center, say so there: \
+                     `selvedge edge adopt` with the name of this edge.",
                     center.incarnation, center.revision
                 );
                 tracing::error!("{message}");
@@ -355,6 +359,9 @@ impl<'a> Driver<'a> {
                         "the center does not know this edge any more: it was revoked or its SyncTarget deleted"
                     );
                 }
+                if reason == CloseReason::Shared {
+                    self.is_shared();
+                }
             }
             Status::Stalled(reason) => {
                 tracing::error!(reason, "what the center sent cannot be written; trying again");
@@ -363,9 +370,25 @@ impl<'a> Driver<'a> {
         }
     }
 
+    /// The center has seen two machines with the identity of this edge, and lets the other one in.
+    fn is_shared(&mut self) {
+        let message = "the identity of this edge is used by another machine too, and the center lets only that one in: \
+                       this data directory is a copy, or was copied. The condition IdentityShared of its SyncTarget \
+                       says where both are. If this is a second machine, join it anew: with an empty --data-dir, a \
+                       --name of its own and a new token (`selvedge join-token create`). If it is the right one, stop the other \
+                       and do what the condition says"
+            .to_owned();
+        if self.shown.state != REFUSED {
+            tracing::error!("{message}");
+        }
+        self.trouble.clone_from(&message);
+        self.status(REFUSED, message);
+    }
+
     /// Shown once: who comes and goes every minute is offline all the same.
     fn status(&mut self, state: &'static str, message: String) {
-        if self.shown.state == state && (self.shown.message == message || state == "Offline") {
+        let is_said = self.shown.message == message || (state == "Offline" && !self.shown.message.is_empty());
+        if self.shown.state == state && is_said {
             return;
         }
         let progress = self.book.progress();

@@ -26,9 +26,16 @@ pub struct Held {
     /// It was here before the center sent it, as it is on every server, and stays when the center takes its own away.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub adopted: bool,
+    /// A namespace that was made on this edge and belongs to it. Its workspace only asked for it to be there, and
+    /// nothing of that workspace comes into it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub foreign: bool,
     /// The state that the center has acked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reported: Option<Reported>,
+    /// A HorizontalPodAutoscaler of this edge sets the number of its replicas. It is looked up whenever this is read, and not kept.
+    #[serde(skip)]
+    pub is_autoscaled: bool,
 }
 
 /// A state by its hash. One of another epoch is void.

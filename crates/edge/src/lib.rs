@@ -10,10 +10,12 @@ pub mod cluster;
 mod drive;
 pub mod held;
 pub mod join;
+mod namespaces;
 pub mod node;
 pub mod owner;
 mod place;
 mod report;
+mod scale;
 pub mod show;
 #[cfg(test)]
 mod tests;

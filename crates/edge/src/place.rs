@@ -42,8 +42,10 @@ pub fn place(
         annotations: keys(&metadata["annotations"], names::SOURCE),
         finalizers: strings(&metadata["finalizers"]).collect(),
         adopted: before.map_or(existing.is_some(), |before| before.adopted),
+        foreign: false,
         reported: before.and_then(|before| before.reported),
         hash: 0,
+        is_autoscaled: false,
     };
     if let Some(existing) = existing {
         keep_local(key, &mut content, existing, before.unwrap_or(&Held::default()));
@@ -89,6 +91,13 @@ fn keep_local(key: &ObjectKey<'_>, content: &mut Value, existing: &Value, before
             parent.insert(name.to_owned(), value.clone());
         }
     }
+    // What an autoscaler of this edge decided stays, whatever the center sends.
+    if before.is_autoscaled
+        && let Some(replicas) = existing.pointer("/spec/replicas").filter(|replicas| replicas.is_number())
+        && let Some(spec) = content.get_mut("spec").and_then(Value::as_object_mut)
+    {
+        spec.insert("replicas".to_owned(), replicas.clone());
+    }
 }
 
 /// An object without what the center had put on it: what is left when the center lets go of it. Its fields stay as they are.
@@ -118,6 +127,16 @@ pub fn is_exclusive(sent: &Value) -> bool {
     sent["metadata"]["annotations"][names::EXCLUSIVE] == "true"
 }
 
+/// Whether a Namespace only has to exist: nothing is said of it but its name and whose it is.
+pub fn only_has_to_exist(sent: &Value) -> bool {
+    let only = |field: &str, ours: &[&str]| {
+        sent["metadata"][field].as_object().is_none_or(|all| all.keys().all(|name| ours.contains(&name.as_str())))
+    };
+    sent.get("spec").is_none()
+        && only("labels", &[names::PROJECTED])
+        && only("annotations", &[names::SOURCE, names::EXCLUSIVE])
+}
+
 pub fn source_of(sent: &Value) -> String {
     sent["metadata"]["annotations"][names::SOURCE].as_str().unwrap_or_default().to_owned()
 }
@@ -143,6 +162,43 @@ pub fn orphaned(mut existing: Value) -> Value {
         }
     }
     existing
+}
+
+/// A Namespace that the center took its hand off and that stays because this edge's users have objects in it.
+pub fn left_behind(existing: Value, held: &Held) -> Value {
+    let mut value = let_go(existing, held);
+    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        let annotations = metadata.entry("annotations").or_insert_with(|| Value::Object(Map::new()));
+        annotations[names::LEFT_BY] = held.source.as_str().into();
+    }
+    value
+}
+
+/// Whether a Namespace is one that this workspace had before, and that stayed because of what this edge's users had in
+/// it.
+pub fn was_left_by(existing: &Value, source: &str) -> bool {
+    !source.is_empty() && existing["metadata"]["annotations"][names::LEFT_BY] == source
+}
+
+/// Whether somebody on this edge made an object that nobody else would miss: no controller makes it again, and no
+/// server makes it for itself.
+pub fn is_users_own(key: &ObjectKey<'_>, object: &Value) -> bool {
+    let metadata = &object["metadata"];
+    let by_itself = match key.collection {
+        "core/serviceaccounts" => key.name == "default",
+        "core/configmaps" => key.name == "kube-root-ca.crt",
+        "core/secrets" => object["type"] == "kubernetes.io/service-account-token",
+        // What a StatefulSet claims has no owner, so that it outlives the set; it goes with the namespace all the same.
+        "core/persistentvolumeclaims" => {
+            let number = key.name.rsplit('-').next().unwrap_or_default();
+            let labelled = metadata["labels"].as_object().is_some_and(|labels| !labels.is_empty());
+            labelled && !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())
+        }
+        "core/endpoints" | "core/events" | "events.k8s.io/events" | "discovery.k8s.io/endpointslices" => true,
+        collection => collection.starts_with("coordination.k8s.io/") || collection.starts_with("metrics.k8s.io/"),
+    };
+    let owned = metadata["ownerReferences"].as_array().is_some_and(|owners| !owners.is_empty());
+    !by_itself && !owned && metadata["deletionTimestamp"].is_null()
 }
 
 /// An object that only the edge's own finalizers still hold.
@@ -285,6 +341,20 @@ mod tests {
     }
 
     #[test]
+    fn an_autoscaler_of_the_edge_decides_on_replicas() {
+        let key = ObjectKey { collection: "apps/deployments", namespace: "shop", name: "web" };
+        let sent = |replicas: i32| json!({"metadata": {"name": "web"}, "spec": {"replicas": replicas, "paused": true}});
+        let there = json!({"metadata": {"name": "web"}, "spec": {"replicas": 7}});
+        for (is_autoscaled, expected) in [(false, 2), (true, 7)] {
+            let before = Held { is_autoscaled, ..Held::default() };
+            let (placed, _) = place(&key, sent(2), Some(&there), Some(&before));
+            assert_eq!(placed["spec"], json!({"replicas": expected, "paused": true}));
+        }
+        let (first, _) = place(&key, sent(2), None, None);
+        assert_eq!(first["spec"]["replicas"], 2, "the first number is the center's");
+    }
+
+    #[test]
     fn nothing_of_the_centers_own_is_kept() {
         let sent =
             json!({"metadata": {"name": "a", "uid": "theirs", "resourceVersion": "7", "generation": 9}, "status": {}});
@@ -310,8 +380,39 @@ mod tests {
         ] {
             assert_eq!(may_adopt(&ObjectKey::parse(key).unwrap(), existing).is_ok(), may, "{key}");
         }
+        assert!(only_has_to_exist(&json!({"metadata": {"name": "a", "labels": {names::PROJECTED: "yes"}}})));
+        assert!(!only_has_to_exist(&json!({"metadata": {"name": "a", "labels": {"b": "c"}}})));
+        assert!(!only_has_to_exist(&json!({"metadata": {"name": "a"}, "spec": {}})));
         let (_, held) =
             place(&ObjectKey::parse("core/namespaces//default").unwrap(), plain.clone(), Some(&plain), None);
         assert!(held.adopted);
+    }
+    #[test]
+    fn users_own_is_what_nobody_makes_again() {
+        let plain = json!({"metadata": {}});
+        let owned = json!({"metadata": {"ownerReferences": [{"controller": true}]}});
+        let labelled = json!({"metadata": {"labels": {"app": "db"}}});
+        let token = json!({"metadata": {}, "type": "kubernetes.io/service-account-token"});
+        let going = json!({"metadata": {"deletionTimestamp": "t"}});
+        for (key, object, own) in [
+            ("core/configmaps/shop/menu", &plain, true),
+            ("core/configmaps/shop/menu", &going, false),
+            ("core/configmaps/shop/kube-root-ca.crt", &plain, false),
+            ("core/serviceaccounts/shop/default", &plain, false),
+            ("core/serviceaccounts/shop/robot", &plain, true),
+            ("core/secrets/shop/pw", &plain, true),
+            ("core/secrets/shop/robot-token", &token, false),
+            ("core/pods/shop/web-1", &owned, false),
+            ("core/pods/shop/debug", &plain, true),
+            ("apps/replicasets/shop/web", &owned, false),
+            ("core/endpoints/shop/web", &plain, false),
+            ("core/events/shop/web", &plain, false),
+            ("coordination.k8s.io/leases/shop/lead", &plain, false),
+            ("core/persistentvolumeclaims/shop/data-db-0", &labelled, false),
+            ("core/persistentvolumeclaims/shop/data-db-0", &plain, true),
+            ("core/persistentvolumeclaims/shop/photos", &labelled, true),
+        ] {
+            assert_eq!(is_users_own(&ObjectKey::parse(key).unwrap(), object), own, "{key}");
+        }
     }
 }

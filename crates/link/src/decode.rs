@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::message::{Batch, CloseReason, Differences, Hello, Message, Report, Welcome};
+use crate::message::{Batch, CloseReason, Differences, Hello, LONGEST_PLACE, Message, Report, STARTS, Welcome};
 use crate::tree::{Prefix, Summary};
 use crate::types::{Key, Position, Version};
 use crate::walk::Node;
@@ -122,8 +122,18 @@ fn uints(r: &mut Reader) -> Result<[u64; 4], WireError> {
 
 fn read_hello(r: &mut Reader) -> Result<Hello, WireError> {
     let (mut incarnation, mut revision) = (None, 0);
-    let mut hello =
-        Hello { min_version: 0, max_version: 0, features: 0, seen: None, floor: Version::default(), root: 0, holds: 0 };
+    let mut hello = Hello {
+        min_version: 0,
+        max_version: 0,
+        features: 0,
+        seen: None,
+        floor: Version::default(),
+        root: 0,
+        holds: 0,
+        start: 0,
+        before: Vec::new(),
+        place: String::new(),
+    };
     while let Some(field) = r.field()? {
         match field {
             (1, Field::Uint(value)) => hello.min_version = u32::try_from(value).map_err(|_| WireError::Malformed)?,
@@ -135,6 +145,16 @@ fn read_hello(r: &mut Reader) -> Result<Hello, WireError> {
             (7, Field::Uint(value)) => hello.floor.counter = value,
             (8, Field::Bytes(bytes)) => hello.root = Reader(bytes).u128()?,
             (9, Field::Uint(value)) => hello.holds = value,
+            (10, Field::Uint(value)) => hello.start = value,
+            (11, Field::Bytes(bytes)) => {
+                let mut r = Reader(bytes);
+                while !r.is_empty() && hello.before.len() < STARTS {
+                    hello.before.push(r.u64()?);
+                }
+            }
+            (12, Field::Bytes(bytes)) => {
+                hello.place = String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST_PLACE)]).into_owned();
+            }
             _ => {}
         }
     }
@@ -268,7 +288,7 @@ fn key(bytes: &[u8]) -> Result<Key, WireError> {
 
 fn close_reason(number: u64) -> CloseReason {
     use CloseReason::*;
-    [Other, Busy, NotReady, Incompatible, Superseded, Protocol, Storage, Revoked, Silent]
+    [Other, Busy, NotReady, Incompatible, Superseded, Protocol, Storage, Revoked, Silent, Shared]
         .into_iter()
         .find(|reason| *reason as u64 == number)
         .unwrap_or(Other)

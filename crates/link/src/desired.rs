@@ -1,6 +1,6 @@
 //! What the machines ask of whoever holds the objects: at the center what an edge should hold, at the edge what it does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
@@ -19,6 +19,15 @@ pub trait Desired: Tree {
     fn get(&self, key: &str) -> Option<Bytes>;
     /// What a key should have cannot be said at present: an edge that has it keeps it as it is.
     fn is_held(&self, _key: &str) -> bool {
+        false
+    }
+    /// The owner of the object has stated that its removal is intended: the deletion fuse lets it go.
+    fn is_intended(&self, _key: &str) -> bool {
+        false
+    }
+    /// It is no object of anybody's, but tells the edge about the others: it goes with the last of them and is not
+    /// counted.
+    fn is_incidental(&self, _key: &str) -> bool {
         false
     }
     /// When it goes, if others wait too.
@@ -51,12 +60,15 @@ pub struct MemoryDesired {
     /// The incarnations before this one, each with its last revision.
     past: Vec<Position>,
     pub ready: bool,
+    /// What its owners intend to remove.
+    pub intended: BTreeSet<Key>,
 }
 
 impl MemoryDesired {
     pub fn new(incarnation: u64) -> Self {
         let position = Position { incarnation, revision: 0 };
-        Self { objects: BTreeMap::new(), tree: HashTree::default(), position, past: Vec::new(), ready: true }
+        let (objects, tree, past) = (BTreeMap::new(), HashTree::default(), Vec::new());
+        Self { objects, tree, position, past, ready: true, intended: BTreeSet::new() }
     }
 
     pub fn put(&mut self, key: &Key, content: Bytes) {
@@ -101,6 +113,14 @@ impl Desired for MemoryDesired {
 
     fn get(&self, key: &str) -> Option<Bytes> {
         self.objects.get(key).cloned()
+    }
+
+    fn is_intended(&self, key: &str) -> bool {
+        self.intended.contains(key)
+    }
+
+    fn is_incidental(&self, key: &str) -> bool {
+        key == "config"
     }
 
     fn position(&self) -> Position {

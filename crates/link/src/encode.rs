@@ -21,6 +21,15 @@ impl Message {
                 version(&mut w, 6, hello.floor);
                 w.bytes(8, &hello.root.to_be_bytes());
                 w.uint(9, hello.holds);
+                if hello.start != 0 {
+                    w.uint(10, hello.start);
+                }
+                if !hello.before.is_empty() {
+                    w.nested(11, |w| hello.before.iter().for_each(|start| w.0.put_u64(*start)));
+                }
+                if !hello.place.is_empty() {
+                    w.bytes(12, hello.place.as_bytes());
+                }
             }
             Self::Welcome(welcome) => {
                 w.uint(1, welcome.version.into());

@@ -2,7 +2,10 @@
 //!
 //! Two things are held: deletions that go out together and are more than half of what the edge holds, and deletions that leave it with
 //! less than half of what it held at the beginning of the last minute. An object that is replaced by another is no loss. A deletion that
-//! was confirmed does not count against what comes after it.
+//! was confirmed, or that its owner stated to be intended, does not count against what comes after it.
+//!
+//! All deletions that wait are decided together. Once they are permitted they are spent as a whole, so that what
+//! arrives while they are sent cannot hold the rest of them.
 
 use crate::types::Millis;
 
@@ -21,16 +24,14 @@ pub(crate) struct Fuse {
     count: u64,
     /// Deletions that were sent and are not in that count yet.
     outstanding: u64,
-    /// How many more deletions may go out without another look.
+    /// How many more deletions somebody has confirmed.
     allowance: u64,
-    /// The allowance was given by somebody, and is not the rest of a set that was small enough.
-    confirmed: bool,
 }
 
 impl Fuse {
     /// Somebody confirms deletions.
     pub fn confirm(&mut self, deletions: u64) {
-        (self.allowance, self.confirmed) = (deletions, true);
+        self.allowance = deletions;
     }
 
     /// The edge says how many objects it holds.
@@ -55,25 +56,30 @@ impl Fuse {
         pending <= self.allowance || (staying > 0 && is_small(pending) && is_small(lost))
     }
 
-    /// Deletions go out; the rest of the same permitted set follows.
-    pub fn spend(&mut self, deletions: u64, rest: u64) {
-        let is_confirmed = self.confirmed && deletions + rest <= self.allowance;
-        if is_confirmed {
+    /// Deletions are decided and go out.
+    pub fn spend(&mut self, deletions: u64) {
+        if deletions <= self.allowance {
+            self.allowance -= deletions;
             self.baseline = self.baseline.saturating_sub(deletions);
         }
-        self.allowance = self.allowance.saturating_sub(deletions).max(rest);
-        self.confirmed = is_confirmed;
         self.outstanding += deletions;
     }
 
-    /// The edge has done some of the deletions that were sent; its next count is without them.
+    /// Deletions go out that the owner of the objects stated to be intended.
+    pub fn spend_intended(&mut self, deletions: u64) {
+        self.baseline = self.baseline.saturating_sub(deletions);
+        self.outstanding += deletions;
+    }
+
+    /// The edge has done some of the deletions, and its next count is without them; or they are not to be done any
+    /// more.
     pub fn done(&mut self, deletions: u64) {
         self.outstanding = self.outstanding.saturating_sub(deletions);
     }
 
-    /// How many objects the edge holds.
+    /// How many objects the edge holds, without those that are on their way out.
     pub fn count(&self) -> u64 {
-        self.count
+        self.count.saturating_sub(self.outstanding)
     }
 }
 
@@ -104,7 +110,7 @@ mod tests {
         fuse.holds(0, 20);
         for deleted in 1..=10 {
             assert!(fuse.permits(1, 20));
-            fuse.spend(1, 0);
+            fuse.spend(1);
             if deleted % 2 == 0 {
                 fuse.done(2);
                 fuse.holds(deleted, 20 - deleted);
@@ -121,24 +127,34 @@ mod tests {
         fuse.holds(0, 15);
         for second in 0..60 {
             assert!(fuse.permits(1, 15), "after {second} replacements");
-            fuse.spend(1, 0);
+            fuse.spend(1);
             fuse.done(1);
             fuse.holds(second, 15);
         }
     }
 
     #[test]
-    fn a_set_that_was_permitted_goes_out_in_parts_and_counts() {
+    fn a_set_that_was_permitted_counts_from_then_on() {
         let mut fuse = Fuse::default();
         fuse.holds(0, 1_000);
         assert!(fuse.permits(500, 500));
-        fuse.spend(200, 300);
-        assert!(fuse.permits(300, 500));
-        fuse.spend(300, 0);
+        fuse.spend(500);
+        assert_eq!(fuse.count(), 500);
         assert!(!fuse.permits(6, 494), "they count before they are done");
         fuse.done(500);
         fuse.holds(1, 500);
         assert!(!fuse.permits(6, 494), "and afterwards");
+    }
+
+    #[test]
+    fn what_is_intended_does_not_count() {
+        let mut fuse = Fuse::default();
+        fuse.holds(0, 100);
+        fuse.spend_intended(90);
+        assert!(fuse.permits(5, 5) && !fuse.permits(6, 4));
+        fuse.done(90);
+        fuse.holds(1, 10);
+        assert!(fuse.permits(5, 5) && !fuse.permits(6, 4));
     }
 
     #[test]
@@ -147,7 +163,7 @@ mod tests {
         fuse.holds(0, 28);
         fuse.confirm(20);
         assert!(fuse.permits(20, 0) && !fuse.permits(21, 0));
-        fuse.spend(20, 0);
+        fuse.spend(20);
         fuse.done(20);
         fuse.holds(1, 8);
         assert!(!fuse.permits(1, 0), "nothing is left of the allowance");

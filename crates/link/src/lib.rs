@@ -23,9 +23,9 @@ mod wire;
 
 pub use center::{Input as CenterInput, Output as CenterOutput, Session, Status as CenterStatus};
 pub use desired::{Desired, Holding, MemoryDesired};
-pub use edge::{Edge, Failure, Input as EdgeInput, Output as EdgeOutput, Status as EdgeStatus};
+pub use edge::{Edge, Failure, Input as EdgeInput, Output as EdgeOutput, Start, Status as EdgeStatus};
 pub use fuse::HANDFUL;
-pub use message::{Batch, CloseReason, Hello, Message, Report, Welcome};
+pub use message::{Batch, CloseReason, Hello, LONGEST_PLACE, Message, Report, STARTS, Welcome};
 pub use queue::Turn;
 pub use tree::{HashTree, Prefix, Summary, Tree};
 pub use types::{Key, Millis, Position, Version, entry_hash, key_hash};

@@ -63,7 +63,18 @@ pub struct Hello {
     pub floor: Version,
     pub root: u128,
     pub holds: u64,
+    /// Which start of the edge's program this is: a random number, 0 for an edge of an earlier version.
+    pub start: u64,
+    /// The starts before it, the last one first, and where the edge is, for people. Both are said in the first session
+    /// of a start, and after a session that the center ended in favour of another.
+    pub before: Vec<u64>,
+    pub place: String,
 }
+
+/// The starts of an edge's program that a hello speaks of, besides its own.
+pub const STARTS: usize = 8;
+/// The longest description of a place, in bytes.
+pub const LONGEST_PLACE: usize = 160;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Welcome {
@@ -132,4 +143,6 @@ pub enum CloseReason {
     Revoked,
     /// Nothing was heard for too long.
     Silent,
+    /// Another machine uses the same identity, and that one is let in.
+    Shared,
 }

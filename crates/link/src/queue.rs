@@ -44,6 +44,10 @@ impl KeyQueue {
         }
     }
 
+    pub fn contains(&self, key: &Key) -> bool {
+        self.members.contains(key)
+    }
+
     pub fn len(&self) -> usize {
         self.members.len()
     }

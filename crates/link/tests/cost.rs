@@ -135,6 +135,101 @@ fn an_empty_desired_set_deletes_nothing_until_confirmed() {
     assert!(pair.statuses.contains(&CenterStatus::DeletionHeld(None)));
 }
 
+/// An edge with 2,000 objects, and the keys of all of them.
+fn two_thousand() -> (Pair, Vec<Key>) {
+    let mut desired = MemoryDesired::new(1);
+    let keys: Vec<Key> = (0..2_000).map(|n| format!("core/configmaps/n/{n:04}").into()).collect();
+    keys.iter().for_each(|key| desired.put(key, Bytes::from_static(b"{}")));
+    let mut pair = Pair::new(desired, Disk::default());
+    pair.connect();
+    (pair, keys)
+}
+
+impl Pair {
+    /// These are not desired any more; nothing of what is sent arrives yet.
+    fn withdraw(&mut self, keys: &[Key]) {
+        keys.iter().for_each(|key| self.desired.delete(key));
+        self.center(CenterInput::Changed(keys.to_vec()));
+    }
+
+    fn has(&self, keys: &[Key]) -> usize {
+        keys.iter().filter(|key| self.disk.objects.contains_key(*key)).count()
+    }
+}
+
+#[test]
+fn what_was_permitted_goes_whole_although_more_comes() {
+    let (mut pair, keys) = two_thousand();
+    // More than fits into the batches that may be in flight.
+    pair.withdraw(&keys[..900]);
+    pair.withdraw(&keys[900..1_100]);
+    pair.settle();
+    assert_eq!((pair.has(&keys[..900]), pair.has(&keys[900..1_100])), (0, 200), "each is whole");
+    assert_eq!(pair.statuses.last(), Some(&CenterStatus::DeletionHeld(Some((200, 1_100)))));
+    assert_eq!(pair.session.held().count(), 200);
+    // What is put back while it waits to be sent is not deleted.
+    let (mut pair, keys) = two_thousand();
+    pair.withdraw(&keys[..900]);
+    pair.desired.put(&keys[899], Bytes::from_static(b"{}"));
+    pair.say(CenterInput::Changed(vec![keys[899].clone()]));
+    assert!(pair.disk.objects == *pair.desired.objects());
+    assert_eq!(pair.statuses.last(), Some(&CenterStatus::InSync(true)));
+}
+
+#[test]
+fn what_is_intended_goes_and_the_rest_is_held() {
+    let (mut pair, keys) = two_thousand();
+    pair.desired.intended = keys[..1_500].iter().cloned().collect();
+    pair.withdraw(&keys[..1_900]);
+    pair.settle();
+    assert_eq!((pair.has(&keys[..1_500]), pair.has(&keys[1_500..])), (0, 500));
+    let said: Vec<_> = pair.statuses.iter().filter(|s| matches!(s, CenterStatus::DeletionHeld(Some(_)))).collect();
+    assert_eq!(said, [&CenterStatus::DeletionHeld(Some((400, 500)))], "the numbers are true");
+    // Stated afterwards, it goes as soon as the session is asked to look.
+    pair.desired.intended = keys.iter().cloned().collect();
+    pair.say(CenterInput::Changed(Vec::new()));
+    assert!(pair.disk.objects == *pair.desired.objects());
+}
+
+#[test]
+fn what_is_incidental_goes_with_the_last_and_is_not_counted() {
+    let mut desired = MemoryDesired::new(1);
+    let keys: Vec<Key> = ["config", "core/configmaps/n/a", "core/configmaps/n/b"].map(Key::from).to_vec();
+    keys.iter().for_each(|key| desired.put(key, Bytes::from_static(b"{}")));
+    let mut pair = Pair::new(desired, Disk::default());
+    pair.connect();
+    pair.withdraw(&keys);
+    pair.settle();
+    assert!(pair.statuses.contains(&CenterStatus::DeletionHeld(Some((2, 3)))));
+    assert_eq!(pair.has(&keys), 3);
+    pair.say(CenterInput::ConfirmDeletion { up_to: 2 });
+    assert_eq!(pair.has(&keys), 0);
+    // Alone it asks nobody.
+    let mut desired = MemoryDesired::new(1);
+    desired.put(&keys[0], Bytes::from_static(b"{}"));
+    let mut pair = Pair::new(desired, Disk::default());
+    pair.connect();
+    pair.withdraw(&keys[..1]);
+    pair.settle();
+    assert_eq!((pair.has(&keys), pair.statuses.last()), (0, Some(&CenterStatus::InSync(true))));
+}
+
+#[test]
+fn more_deletions_than_the_queue_holds_are_decided_together() {
+    let mut desired = MemoryDesired::new(1);
+    let keys: Vec<Key> = (0..50_000).map(|n| format!("core/configmaps/n/{n:05}").into()).collect();
+    keys.iter().for_each(|key| desired.put(key, Bytes::from_static(b"{}")));
+    let mut pair = Pair::new(desired, Disk::default());
+    pair.connect();
+    assert_eq!(pair.disk.objects.len(), 50_000);
+    keys[..30_000].iter().for_each(|key| pair.desired.delete(key));
+    pair.center(CenterInput::Changed(keys[..30_000].to_vec()));
+    let held =
+        |pair: &Pair| pair.statuses.iter().any(|s| matches!(s, CenterStatus::DeletionHeld(Some((30_000, 50_000)))));
+    assert!(held(&pair), "{:?}", pair.statuses.last());
+    assert_eq!(pair.has(&keys), 50_000, "nothing is taken before all of it is decided");
+}
+
 #[test]
 fn a_center_from_a_backup_changes_nothing() {
     let backup = thousand();

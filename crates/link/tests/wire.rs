@@ -17,8 +17,12 @@ fn messages() -> Vec<Message> {
         floor: version,
         root: u128::MAX - 7,
         holds: 3,
+        start: u64::MAX - 1,
+        before: vec![7, u64::MAX],
+        place: "machine:/data".into(),
     };
     vec![
+        Message::Hello(Hello { start: 0, before: vec![], place: String::new(), ..hello.clone() }),
         Message::Hello(Hello { seen: None, ..hello.clone() }),
         Message::Hello(hello),
         Message::Welcome(Welcome { version: 1, features: 0, session: 9, position, through: Some(0) }),

@@ -3,6 +3,7 @@
 //! Whoever drives it passes every change in order, asks for the class of an edge when somebody needs its contents, and takes what
 //! changed after each edit. Nothing is remembered of a class but that it is in use: contents are rendered when they are needed.
 
+mod removals;
 mod render;
 mod spaces;
 
@@ -16,7 +17,7 @@ use types::ObjectKey;
 
 use crate::{
     Fault, Id, Key,
-    class::{Class, Member, plain},
+    class::{Class, Member, is_plain, plain},
     config::CONFIG,
     customize,
     facts::{Instance, Location, Placement},
@@ -24,6 +25,8 @@ use crate::{
     tenure::space_of,
     workspace::{Item, NAMESPACES, Touched, Workspace},
 };
+
+pub use removals::Removal;
 
 /// What an edge shall hold under a key.
 #[derive(Clone, Debug, PartialEq)]
@@ -131,6 +134,8 @@ pub struct Engine {
     kept: HashMap<String, BTreeSet<Id>>,
     /// What is recorded of claims to namespaces.
     tenures: HashMap<Id, spaces::Recorded>,
+    /// What placements took away from edges that have not done it yet.
+    removals: HashMap<Id, Removal>,
     changes: Changes,
 }
 
@@ -144,8 +149,16 @@ struct Home {
 
 impl Engine {
     pub fn set_placement(&mut self, id: &Id, placement: Option<Placement>) {
+        let before = self.before(id, placement.as_ref());
         self.schedule.set_placement(id, placement.as_ref());
         self.put_placement(id, placement);
+        self.note_removal(id, before);
+    }
+
+    /// A workspace is being deleted: what is placed there goes all at once, not one object after the other.
+    pub fn end_workspace(&mut self, workspace: &str) {
+        let placements = self.workspaces.get(workspace).map(|home| home.placements.clone()).unwrap_or_default();
+        placements.iter().filter(|id| !is_plain(id)).for_each(|id| self.set_placement(id, None));
     }
 
     pub fn set_location(&mut self, id: &Id, location: Option<Location>) {
@@ -161,6 +174,9 @@ impl Engine {
     pub fn set_target(&mut self, id: &Id, instance: Option<Instance>) {
         let named = |instance: Option<&Instance>| instance.and_then(|instance| instance.workspace.clone());
         let (before, now) = (named(self.schedule.instance(id)), named(instance.as_ref()));
+        if instance.is_none() {
+            self.settled(id);
+        }
         self.schedule.set_target(id, instance);
         if before == now {
             return;

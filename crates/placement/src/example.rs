@@ -291,3 +291,75 @@ fn inventory_serves_those_around_it_and_nobody_draws_a_neighbours_objects() {
         assert_eq!(is_offered(home, is_inventory, workspace), offered, "{home} {workspace}");
     }
 }
+
+#[test]
+fn a_namespace_that_is_being_deleted_is_withdrawn_at_once() {
+    let mut engine = example();
+    let class = engine.class_of(&edge("florin"));
+    engine.hold(&class);
+    engine.take_changes();
+    let ending = json!({"apiVersion": "v1", "metadata": {"labels": {"common": "si"}, "deletionTimestamp": "t"}});
+    object(&mut engine, WMW_C, "core/namespaces//commonstuff", ending);
+    assert_eq!(holds(&engine, "florin"), [""; 0], "its objects are still there at the center");
+    let changed: Vec<String> = engine.take_changes().keys[&class].iter().map(|key| key.to_string()).collect();
+    for key in holds(&example(), "florin") {
+        assert!(changed.contains(&key), "{key} changes in the same step");
+    }
+    // One that is to stay at the center stays with what is in it, and comes when it may.
+    let here = json!({"labels": {"common": "si"}, "annotations": {names::ONLY: names::ONLY_CENTER}});
+    object(&mut engine, WMW_C, "core/namespaces//commonstuff", json!({"apiVersion": "v1", "metadata": here}));
+    assert_eq!(holds(&engine, "florin"), [""; 0]);
+    let open = json!({"apiVersion": "v1", "metadata": {"labels": {"common": "si"}}});
+    object(&mut engine, WMW_C, "core/namespaces//commonstuff", open);
+    assert_eq!(holds(&engine, "florin").len(), 3);
+}
+
+#[test]
+fn only_what_owners_do_themselves_is_intended() {
+    let spec = |locations: Value, removal: &str| {
+        let mut value = placement("1", locations, json!({"common": "si"}), json!([]));
+        value["spec"]["removal"] = removal.into();
+        Placement::read(&value)
+    };
+    let prod = || json!({"env": "prod"});
+    let florin = edge("florin");
+    let left = |engine: &Engine| engine.removed(&florin).map(|(id, _)| id.clone()).collect::<Vec<_>>();
+    // It is deleted, with the intent and without.
+    for (removal, intended) in [("Allow", true), ("Ask", false)] {
+        let mut engine = example();
+        engine.set_placement(&c_id(), spec(prod(), removal));
+        assert_eq!(engine.intends(&c_id(), &florin), intended, "objects that it selects are deleted");
+        engine.set_placement(&c_id(), None);
+        assert_eq!((engine.intends(&c_id(), &florin), left(&engine)), (intended, vec![c_id()]));
+        let removal = engine.removal(&c_id()).unwrap();
+        assert!(removal.keys.iter().any(|key| &**key == "apps/deployments/commonstuff/commond"));
+        assert_eq!(removal.edges.keys().cloned().collect::<Vec<_>>(), [florin.clone(), edge("guilder")]);
+        // Another one of that name states the intent afterwards.
+        engine.set_placement(&c_id(), spec(json!({"env": "none"}), "Allow"));
+        assert!(engine.intends(&c_id(), &florin));
+        assert_eq!(engine.settled(&florin), [c_id()]);
+        assert!(!engine.intends(&c_id(), &florin) && left(&engine).is_empty());
+    }
+    // It is led elsewhere, with the intent in the same edit or a later one.
+    let mut engine = example();
+    engine.set_placement(&c_id(), spec(json!({"extended": "si"}), "Allow"));
+    assert!(engine.intends(&c_id(), &florin) && left(&engine) == [c_id()]);
+    engine.set_placement(&c_id(), spec(json!({"extended": "si"}), "Ask"));
+    assert!(!engine.intends(&c_id(), &florin));
+    engine.take_changes();
+    engine.set_placement(&c_id(), spec(json!({"extended": "si"}), "Allow"));
+    assert!(engine.intends(&c_id(), &florin) && engine.take_changes().edges.contains(&florin), "the edge hears of it");
+    engine.set_placement(&c_id(), spec(prod(), "Allow"));
+    assert!(left(&engine).is_empty(), "it is back");
+    // A Location is relabelled, or a SyncTarget: that was not the owner of the placement.
+    location(&mut engine, "florin", json!({"env": "prdo"}));
+    assert!(!engine.intends(&c_id(), &florin) && left(&engine).is_empty());
+    location(&mut engine, "florin", prod());
+    assert!(engine.intends(&c_id(), &florin));
+    target(&mut engine, "florin", |instance| instance.labels = map(&json!({"id": "else"})));
+    assert!(!engine.intends(&c_id(), &florin));
+    // What is left of an edge that is gone is nobody's business.
+    engine.set_placement(&c_id(), None);
+    engine.set_target(&edge("guilder"), None);
+    assert!(engine.removal(&c_id()).is_none());
+}

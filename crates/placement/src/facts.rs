@@ -13,6 +13,9 @@ pub const CUSTOMIZERS: &str = "edge.kcp.io/customizers";
 pub const LOCATIONS: &str = "scheduling.kcp.io/locations";
 pub const TARGETS: &str = "workload.kcp.io/synctargets";
 
+/// What `spec.removal` says if removals are intended.
+const REMOVAL_ALLOW: &str = "Allow";
+
 /// Stands for everything, wherever names are listed.
 const ALL: &str = "*";
 
@@ -56,6 +59,8 @@ pub struct Placement {
     pub associated: bool,
     pub create_only: bool,
     pub orphan: bool,
+    /// The owner states that what this placement takes away from edges is intended: the deletion fuse does not hold it.
+    pub allow_removal: bool,
     /// The plain set of a workspace: all of it, to the edges that name it.
     pub everything: bool,
 }
@@ -106,6 +111,7 @@ impl Placement {
             associated: flag("returnAssociated"),
             create_only: flag("createOnly"),
             orphan: flag("orphanOnDelete"),
+            allow_removal: spec["removal"] == REMOVAL_ALLOW,
             everything: false,
         })
     }

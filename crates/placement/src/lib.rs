@@ -2,6 +2,7 @@
 //! told. Pure: no I/O, no clock, no locks. `center` feeds it and carries out what it says.
 
 pub mod account;
+pub mod aggregate;
 pub mod class;
 pub mod config;
 pub mod customize;

@@ -142,6 +142,9 @@ impl World {
         projection::project_value(&of, value.clone(), &id.workspace)?;
         let takes_namespace = |name: &str| {
             let namespace = self.value(&id.workspace, &format!("core/namespaces//{name}"));
+            if namespace.is_some_and(|n| n["metadata"].get("deletionTimestamp").is_some()) {
+                return false;
+            }
             placement.takes_namespace(&namespace.map(|n| map(&n["metadata"]["labels"])).unwrap_or_default())
         };
         let other = placement.takes_other(of.collection, of.name, &map(&value["metadata"]["labels"]));

@@ -44,6 +44,13 @@ const OWN_COLLECTIONS: [&str; 11] = [
 /// What controllers on the edge make again from an owner that travels.
 const DERIVED: [&str; 4] = ["core/pods", "apps/replicasets", "apps/controllerrevisions", "batch/jobs"];
 
+/// Secrets of a server itself, and of helm where it is used: what helm remembers of a release is read where it was
+/// installed.
+const OWN_SECRETS: [&str; 3] =
+    ["bootstrap.kubernetes.io/token", "kubernetes.io/service-account-token", "helm.sh/release.v1"];
+/// What helm's records are called when it keeps them in ConfigMaps.
+const HELM_RELEASE: &str = "sh.helm.release.v1.";
+
 /// On how many edges an object runs: said at the center, of no meaning on any of them.
 const EXECUTING_COUNT: &str = "kubestellar.io/executing-count";
 
@@ -117,10 +124,15 @@ pub fn project_value(key: &ObjectKey<'_>, mut value: Value, workspace: &str) -> 
     if DERIVED.contains(&key.collection) && has_controller(metadata) {
         return None;
     }
+    if annotation(names::ONLY).is_some_and(|only| only == names::ONLY_CENTER) {
+        return None;
+    }
+    let is_helms = key.name.starts_with(HELM_RELEASE) && label("owner").is_some_and(|owner| owner == "helm");
+    if key.collection == "core/configmaps" && is_helms {
+        return None;
+    }
     let secret = object.get("type").and_then(Value::as_str).unwrap_or_default();
-    if key.collection == "core/secrets"
-        && matches!(secret, "bootstrap.kubernetes.io/token" | "kubernetes.io/service-account-token")
-    {
+    if key.collection == "core/secrets" && OWN_SECRETS.contains(&secret) {
         return None;
     }
     object.remove("status");
@@ -138,6 +150,12 @@ pub fn project_value(key: &ObjectKey<'_>, mut value: Value, workspace: &str) -> 
     }
     mark(&mut value, workspace);
     Some(value)
+}
+
+/// Whether a Namespace stays at the center with all that is in it: it is being deleted, or says so.
+pub fn is_closed(namespace: &Value) -> bool {
+    let metadata = &namespace["metadata"];
+    metadata["deletionTimestamp"].is_string() || metadata["annotations"][names::ONLY] == names::ONLY_CENTER
 }
 
 /// Writes on an object that the center sends it, and from which workspace.
@@ -168,7 +186,7 @@ fn has_controller(metadata: &Map<String, Value>) -> bool {
 
 /// What workspaces write on objects for themselves stays, and what the center has counted; what is said about edges goes along.
 fn travels(name: &str) -> bool {
-    if matches!(name, names::ONLY | EXECUTING_COUNT) {
+    if matches!(name, names::ONLY | names::EDGES | EXECUTING_COUNT) {
         return false;
     }
     let domain = name.split_once('/').map_or("", |(domain, _)| domain);
@@ -217,11 +235,18 @@ mod tests {
         let labelled = json!({"metadata": {"labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}}});
         let elsewhere = json!({"metadata": {"annotations": {"edge.selvedge.dev/only": "edge"}}});
         let leaving = json!({"metadata": {"deletionTimestamp": "t"}});
+        let here = json!({"metadata": {"annotations": {"edge.selvedge.dev/only": "center"}}});
+        let helms = json!({"metadata": {"labels": {"owner": "helm"}}});
         for (key, value, travels) in [
             ("core/configmaps/default/a", &free, true),
             ("core/configmaps/default/kube-root-ca.crt", &free, false),
             ("core/configmaps/kube-system/a", &free, false),
             ("core/configmaps/default/a", &leaving, false),
+            ("core/configmaps/default/a", &here, false),
+            ("core/configmaps/default/a", &helms, true),
+            ("core/configmaps/default/sh.helm.release.v1.a.v1", &helms, false),
+            ("core/configmaps/default/sh.helm.release.v1.a.v1", &free, true),
+            ("core/namespaces//shop", &here, false),
             ("core/namespaces//shop", &free, true),
             ("core/namespaces//default", &free, false),
             ("core/namespaces//kube-system", &free, false),
@@ -238,6 +263,7 @@ mod tests {
             ("core/secrets/default/a", &typed("Opaque"), true),
             ("core/secrets/default/a", &typed("kubernetes.io/service-account-token"), false),
             ("core/secrets/default/a", &typed("bootstrap.kubernetes.io/token"), false),
+            ("core/secrets/default/a", &typed("helm.sh/release.v1"), false),
             ("rbac.authorization.k8s.io/clusterroles//edit", &labelled, false),
             ("rbac.authorization.k8s.io/clusterroles//mine", &free, true),
             ("apiextensions.k8s.io/customresourcedefinitions//a.b", &free, true),

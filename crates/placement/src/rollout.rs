@@ -101,7 +101,8 @@ impl State {
         Self {
             revisions: vec![Revision { number, digest: digest.to_owned(), below: Bound::ALL }],
             batch: Bound::ALL,
-            complete: true,
+            // Edges have not said yet that they hold it.
+            complete: false,
             stopped: None,
             tolerated: 0,
             paused: false,

@@ -1,7 +1,7 @@
 //! The objects of one workspace that can go to edges, as the projection needs them. Pure.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -61,6 +61,9 @@ pub struct Workspace {
     entries: BTreeMap<Key, Entry>,
     /// Of every Namespace, also of those that stay.
     namespaces: HashMap<Box<str>, Labels>,
+    /// Those of them of which nothing goes: they say so, or are being deleted. All that is in one that is being deleted
+    /// is withdrawn at once and counted together, not one object after the other as the center's controller deletes it.
+    closed: HashSet<Box<str>>,
     /// What is in each Namespace; in none, what has none.
     inside: BTreeMap<Box<str>, BTreeSet<Key>>,
     /// Of each collection how many objects there are in which Namespace.
@@ -112,7 +115,8 @@ impl Workspace {
         let value: Option<Value> = json.and_then(|json| serde_json::from_slice(json).ok());
         if of.collection == NAMESPACES {
             let labels = value.as_ref().map(|value| map(&value["metadata"]["labels"]));
-            self.set_namespace(of.name, labels, &mut touched);
+            let closed = value.as_ref().is_some_and(projection::is_closed);
+            self.set_namespace(of.name, labels, closed, &mut touched);
         }
         if !projection::may_belong(of) {
             return touched;
@@ -216,9 +220,13 @@ impl Workspace {
         }
     }
 
-    fn set_namespace(&mut self, name: &str, labels: Option<Labels>, touched: &mut Touched) {
-        if self.namespaces.get(name) == labels.as_ref() {
+    fn set_namespace(&mut self, name: &str, labels: Option<Labels>, closed: bool, touched: &mut Touched) {
+        if self.namespaces.get(name) == labels.as_ref() && self.closed.contains(name) == closed {
             return;
+        }
+        match closed {
+            true => drop(self.closed.insert(name.into())),
+            false => drop(self.closed.remove(name)),
         }
         match labels {
             Some(labels) => drop(self.namespaces.insert(name.into(), labels)),
@@ -276,6 +284,9 @@ impl Workspace {
     }
 
     fn takes_inside(&self, placement: &Placement, namespace: &str) -> bool {
+        if self.closed.contains(namespace) {
+            return false;
+        }
         match self.namespaces.get(namespace) {
             Some(labels) => placement.takes_namespace(labels),
             None => placement.takes_namespace(&Labels::default()),

@@ -49,9 +49,20 @@ pub struct ContainerSpec {
     pub hostname: String,
     /// Programs that it executes gain no privileges, whatever their files say (`allowPrivilegeEscalation: false`).
     pub no_new_privileges: bool,
+    pub capabilities: Capabilities,
     /// Other restrictions that it asks for, by the names of their fields. A runtime that does not hold them says so
     /// ([`Runtime::shortcomings`]).
     pub restrictions: Vec<String>,
+}
+
+/// What a container asks for beside what every container may, and without what.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capabilities {
+    /// Names of capabilities, or `ALL`.
+    pub add: Vec<String>,
+    pub drop: Vec<String>,
+    /// All of them, and it sees this machine as it is.
+    pub privileged: bool,
 }
 
 /// As whom a container asks to run.

@@ -4,7 +4,7 @@
 
 use std::{error::Error, fs, time::Instant};
 
-use pods::runtime::{ContainerId, ContainerSpec, Limits, Runtime, User};
+use pods::runtime::{Capabilities, ContainerId, ContainerSpec, Limits, Runtime, User};
 use selvedge_processes::{Options, Processes, end_all};
 
 #[tokio::main]
@@ -32,6 +32,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             user: User::default(),
             hostname: String::new(),
             no_new_privileges: false,
+            capabilities: Capabilities::default(),
             restrictions: vec![],
             id,
         };

@@ -26,6 +26,26 @@ fn users() -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
+/// The user and group that an image names: `1000`, `1000:1000`, or a user of this machine.
+pub fn user_of(named: &str) -> Option<(u32, Option<u32>)> {
+    user_in(named, &users())
+}
+
+fn user_in(named: &str, users: &str) -> Option<(u32, Option<u32>)> {
+    let (user, group) = named.split_once(':').map_or((named, None), |(user, group)| (user, Some(group)));
+    let group = group.map(|group| group.parse().ok());
+    if group == Some(None) {
+        return None;
+    }
+    let said = group.flatten();
+    if let Ok(id) = user.parse() {
+        return Some((id, said));
+    }
+    let fields = users.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|fields| fields[0] == user)?;
+    let id = |at: usize| fields.get(at).and_then(|id: &&str| id.parse().ok());
+    Some((id(2)?, said.or_else(|| id(3))))
+}
+
 /// `name:password:uid:gid:comment:home:shell`.
 fn of(user: u32, users: &str) -> String {
     let home = users.lines().find_map(|line| {
@@ -48,6 +68,23 @@ mod tests {
             assert_eq!(of(user, users), expected, "{user}");
         }
         assert_eq!(of(0, ""), "/");
+    }
+
+    #[test]
+    fn who_an_image_names() {
+        let users = "root:x:0:0:root:/root:/bin/sh\nweb:x:33:34::/var/www:\nodd:x:y:z\n";
+        for (named, expected) in [
+            ("1000", Some((1000, None))),
+            ("1000:2000", Some((1000, Some(2000)))),
+            ("web", Some((33, Some(34)))),
+            ("web:7", Some((33, Some(7)))),
+            ("nobody-knows", None),
+            ("odd", None),
+            ("web:staff", None),
+            ("", None),
+        ] {
+            assert_eq!(user_in(named, users), expected, "{named}");
+        }
     }
 
     #[test]

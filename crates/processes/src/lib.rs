@@ -11,7 +11,9 @@
 
 mod addresses;
 mod agent;
+mod capabilities;
 mod files;
+mod hidden;
 mod home;
 mod images;
 mod journal;
@@ -26,19 +28,41 @@ mod tree;
 mod view;
 mod wire;
 
-use std::{ffi::OsString, path::Path, process::ExitCode};
+use std::{ffi::OsString, io::Write, process::ExitCode};
 
 pub use agent::{Error, Options, Processes, end_all, replace_keeper};
 pub use files::raise_limit as raise_file_limit;
-pub use images::{Images, Program};
+pub use hidden::register as register_data_dir;
+pub use images::{Image, Images, Program};
 pub use keeper::Rules;
 
 /// What this program is when the first of its arguments says so; to be asked before anything else is built. `None`: it is something else.
 pub fn entry(mut args: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     match args.next()?.to_str()? {
         "keeper" => Some(keeper::main(args)),
-        "container" => Some(trampoline::main()),
-        "try-view" => Some(view::try_it(Path::new(&args.next()?))),
+        "container" => Some(trampoline::main(args)),
+        "try-view" => Some(view::main(args)),
+        // The rest of the commands is explained elsewhere.
+        "help" => {
+            let name = args.next().filter(|name| HIDDEN.iter().any(|hidden| name == hidden))?;
+            entry([name, "--help".into()].into_iter())
+        }
         _ => None,
+    }
+}
+
+const HIDDEN: [&str; 3] = ["keeper", "container", "try-view"];
+
+/// Says how one of these programs is used, because somebody asked for it, or because something is wrong.
+fn usage(text: &str, wrong: Option<&str>) -> ExitCode {
+    match wrong {
+        None => {
+            let _ = write!(std::io::stdout(), "{text}");
+            ExitCode::SUCCESS
+        }
+        Some(wrong) => {
+            let _ = write!(std::io::stderr(), "selvedge: {wrong}\n\n{text}");
+            ExitCode::from(2)
+        }
     }
 }

@@ -103,6 +103,9 @@ pub struct Start {
     /// See [`pods::runtime::ContainerSpec::no_new_privileges`].
     #[serde(default)]
     pub no_new_privileges: bool,
+    /// The bits of the capabilities that it may have. None: all that there are.
+    #[serde(default)]
+    pub capabilities: Option<u64>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -4,7 +4,7 @@
 //! terminal. `ready` goes back; then the socket closes because the command runs, or a message says why it does not.
 
 use std::{
-    ffi::CString,
+    ffi::{CString, OsString},
     fs::{self, File},
     io::{Read, Seek, Write},
     os::{
@@ -23,7 +23,7 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    home,
+    capabilities, home,
     images::Program,
     samples,
     view::{self, View, Way},
@@ -52,6 +52,8 @@ pub struct Setup {
     pub memory: Option<u64>,
     /// Whether what it executes can gain no privileges, neither by setuid nor by capabilities of files.
     pub no_new_privileges: bool,
+    /// The bits of the capabilities that it may have. None: all that there are.
+    pub capabilities: Option<u64>,
     /// The keeper: if it is gone already, nobody wants this any more.
     pub parent: i32,
 }
@@ -62,7 +64,24 @@ struct Given {
     joins: Option<OwnedFd>,
 }
 
-pub fn main() -> ExitCode {
+const USAGE: &str = "\
+A container of the process runtime before it runs its command. The keeper of an edge's containers starts it.
+
+Usage: selvedge container POD NAME
+";
+
+pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.collect();
+    if args.iter().any(|arg| arg == "--help" || arg == "-h") {
+        return crate::usage(USAGE, None);
+    }
+    let is_socket = |found: rustix::fs::Stat| FileType::from_raw_mode(found.st_mode) == FileType::Socket;
+    if !rustix::fs::fstat(rustix::stdio::stdin()).is_ok_and(is_socket) {
+        return crate::usage(
+            USAGE,
+            Some("only the keeper of containers can start a container: its stdin is no socket"),
+        );
+    }
     // A shell starts what is in its background with signals ignored. A container begins without that, as with every
     // container runtime.
     resident::reset_signals();
@@ -106,8 +125,12 @@ fn become_it(mut setup: Setup, given: Given, keeper: &UnixStream) -> Result<Exit
     connect(given.input, setup.terminal).map_err(|error| format!("cannot open its stdin: {error}"))?;
     match &setup.view {
         Some(view) => look(view, &setup, given.joins)?,
-        None => start_in(&setup.dir)?,
+        None => {
+            start_in(&setup.dir)?;
+            setup.capabilities.map_or(Ok(()), capabilities::bound)?;
+        }
     }
+    setup.capabilities.map_or(Ok(()), capabilities::keep_only)?;
     die_with(setup.parent)?;
     if setup.no_new_privileges {
         rustix::thread::set_no_new_privs(true)
@@ -134,6 +157,7 @@ fn look(view: &View, setup: &Setup, joins: Option<OwnedFd>) -> Result<(), String
         Some(process) => view::join(process.as_fd())?,
         None => view::start(view, &setup.mounts)?,
     };
+    setup.capabilities.map_or(Ok(()), capabilities::bound)?;
     // Its own directory may be hidden by what it mounts.
     let is_hidden = setup.dir == view.stage && !setup.dir.is_dir();
     start_in(if is_hidden { Path::new("/") } else { &setup.dir })?;

@@ -1,6 +1,6 @@
 //! Which processes there are and whose children they are, by `/proc`.
 
-use std::{fs, path::Path, sync::OnceLock};
+use std::{collections::BTreeSet, ffi::CStr, fs, path::Path, sync::OnceLock};
 
 /// What the kernel tells of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +82,19 @@ pub fn marked(mark: &str) -> Vec<i32> {
 fn is_marked(pid: i32, mark: &str) -> bool {
     let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { return false };
     environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(mark.as_bytes()))
+}
+
+/// All processes below others of this name. This process and those below it are not among them.
+pub fn below_named(name: &CStr) -> BTreeSet<i32> {
+    let own = std::process::id() as i32;
+    let is_named = |pid: &i32| {
+        let found = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+        // The kernel cuts names.
+        let wanted = name.to_bytes();
+        found.trim_ascii_end() == &wanted[..wanted.len().min(15)]
+    };
+    let named = all().into_iter().filter(|pid| *pid != own).filter(is_named);
+    named.flat_map(|pid| with_descendants(pid).split_off(1)).filter(|pid| *pid != own).collect()
 }
 
 /// Changes with every start of the machine.

@@ -73,8 +73,17 @@ pub async fn start(config: &Config) -> Result<server::Running> {
         }
         started => started?,
     }
+    register(&config.data_dir);
     tokio::spawn(store.follow_key_file());
     Ok(running)
+}
+
+/// Lets edges of this machine know of a data directory, so that their containers do not see it.
+pub fn register(data_dir: &Path) {
+    if let Err(error) = processes::register_data_dir(data_dir) {
+        let data = data_dir.display();
+        tracing::debug!(%error, %data, "containers of other edges on this machine may see this data directory");
+    }
 }
 
 /// Lets edges in when there is room on the disk.
@@ -98,6 +107,7 @@ pub fn options(config: &Config, store: &store::SealedStore) -> Result<server::Op
         limits: server::Limits {
             reads: config.max_requests_inflight,
             writes: config.max_mutating_requests_inflight,
+            history_age: Duration::from_secs(config.compaction_interval),
             ..server::Limits::default()
         },
         ..server::Options::new(&config.data_dir, Arc::new(store.clone()))

@@ -38,6 +38,8 @@ enum Command {
     Status(fleet::Status),
     /// Cut an edge's link and heal it, to try what works offline.
     Link(fleet::Link),
+    /// Where to look at what an edge holds: its mailbox, its own API, or one workspace's part of it.
+    Mailbox(fleet::Mailbox),
     /// Rollouts: how far a change is on its way through the edges of a placement; pause it, resume it.
     Rollout(fleet::Rollout),
     /// Tokens that edges join with: make one, list them, delete one.
@@ -137,6 +139,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Up(up) => up::run(up),
         Command::Status(status) => fleet::run_status(status),
         Command::Link(link) => fleet::run_link(link),
+        Command::Mailbox(mailbox) => fleet::run_mailbox(mailbox),
         Command::Rollout(rollout) => fleet::run_rollout(rollout),
         Command::JoinToken(tokens) => fleet::run_tokens(tokens),
         Command::Kubeconfig { data_dir, server, workspace } => {

@@ -81,6 +81,9 @@ pub struct Settings {
     /// The same for requests that write. [default: 16 for each processor]
     #[arg(long, env = "SELVEDGE_MAX_MUTATING_REQUESTS_INFLIGHT", help_heading = "Limits")]
     pub max_mutating_requests_inflight: Option<usize>,
+    /// For how many seconds a list that was begun in pages can be continued, and the past be listed. [default: 300]
+    #[arg(long, env = "SELVEDGE_COMPACTION_INTERVAL", value_name = "SECONDS")]
+    pub compaction_interval: Option<u64>,
     /// Addresses or networks, separated by commas, that webhooks of workspaces other than root may lead to although
     /// they are this machine's own or link-local.
     #[arg(
@@ -123,6 +126,7 @@ pub struct Config {
     pub disable_admission_plugins: Vec<String>,
     pub max_requests_inflight: usize,
     pub max_mutating_requests_inflight: usize,
+    pub compaction_interval: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub webhook_allow_address: Vec<String>,
     pub audit: AuditConfig,
@@ -151,6 +155,7 @@ impl Config {
             disable_admission_plugins: Vec::new(),
             max_requests_inflight: limits.reads,
             max_mutating_requests_inflight: limits.writes,
+            compaction_interval: limits.history_age.as_secs(),
             webhook_allow_address: Vec::new(),
             audit: AuditConfig::default(),
             log: "info".into(),
@@ -203,6 +208,7 @@ impl Config {
         set(&mut self.disable_admission_plugins, chosen(over.disable_admission_plugins));
         set(&mut self.max_requests_inflight, over.max_requests_inflight);
         set(&mut self.max_mutating_requests_inflight, over.max_mutating_requests_inflight);
+        set(&mut self.compaction_interval, over.compaction_interval);
         set(&mut self.webhook_allow_address, chosen(over.webhook_allow_address));
         self.audit.lay(over.audit);
         set(&mut self.log, over.log);
@@ -234,6 +240,9 @@ impl Config {
         }
         if self.max_requests_inflight == 0 || self.max_mutating_requests_inflight == 0 {
             bail!("with no requests in flight nothing would ever be answered: allow at least 1");
+        }
+        if self.compaction_interval == 0 {
+            bail!("with --compaction-interval 0 no list could be continued: allow at least 1 second");
         }
         if self.store == StoreKind::Etcd {
             self.check_etcd_tls()?;

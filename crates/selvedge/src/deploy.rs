@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::{Value, json};
 
 use crate::{
@@ -12,8 +12,25 @@ use crate::{
 };
 
 /// For systemd, as packages install them.
-pub const EDGE_UNIT: &str = include_str!("../../../deploy/systemd/selvedge-edge.service");
 pub const CENTER_UNIT: &str = include_str!("../../../deploy/systemd/selvedge-center.service");
+const EDGE_UNIT: &str = include_str!("../../../deploy/systemd/selvedge-edge.service");
+/// The unit sets the runtime before it reads the file of the operator, which has the last word.
+const BEFORE: &str = "EnvironmentFile=";
+
+/// The unit of an edge with this runtime.
+pub fn edge_unit(runtime: Option<Runtime>) -> String {
+    match runtime {
+        Some(runtime) => EDGE_UNIT.replacen(
+            BEFORE,
+            &format!(
+                "Environment=SELVEDGE_RUNTIME={runtime}
+{BEFORE}"
+            ),
+            1,
+        ),
+        None => EDGE_UNIT.to_owned(),
+    }
+}
 
 #[derive(Args)]
 pub struct Manifest {
@@ -110,9 +127,9 @@ impl Manifest {
         let args = ["edge", "--data-dir", "/var/lib/selvedge", "--listen", "0.0.0.0:6443", "--tls-names", &host];
         let args = args.into_iter().chain(["--token-file", "/etc/selvedge/join/token"]);
         let mut args: Vec<&str> = args.chain(["--center", &self.center, "--name", &self.name]).collect();
-        let runtime = self.runtime.and_then(|runtime| runtime.to_possible_value());
+        let runtime = self.runtime.map(|runtime| runtime.to_string());
         if let Some(runtime) = &runtime {
-            args.extend(["--runtime", runtime.get_name()]);
+            args.extend(["--runtime", runtime]);
         }
         json!({
             "serviceAccountName": name,
@@ -138,6 +155,14 @@ impl Manifest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_unit_names_its_runtime() {
+        assert_eq!(edge_unit(None), EDGE_UNIT);
+        let named = edge_unit(Some(Runtime::Kubelet));
+        let (at, file) = (named.find("Environment=SELVEDGE_RUNTIME=kubelet\n"), named.find(BEFORE));
+        assert!(at.is_some() && at < file, "{named}");
+    }
 
     #[test]
     fn a_manifest_has_everything_an_edge_needs() {

@@ -26,7 +26,8 @@ use crate::{
     cli::say,
     config::{Config, Settings, StoreKind},
     deploy, fleet, inside, memory,
-    process::Process,
+    process::{Mapped, Process},
+    remembered::{self, Found, Record, Said},
     stop::Stop,
     up::words,
 };
@@ -63,10 +64,20 @@ enum Command {
     },
     /// Take an edge's welcome away, at once: its certificates are good for nothing any more.
     Revoke(fleet::Revoke),
+    /// Confirm deletions that edges hold back because they are most of what is there: on some edges, or of one
+    /// placement on all.
+    Confirm(fleet::Confirm),
+    /// Make an edge follow a center that was restored from a backup, or is another one than it knows.
+    Adopt(fleet::Adopt),
     /// Print everything that runs an edge inside an existing cluster, for kubectl apply.
     Manifest(deploy::Manifest),
     /// Print a systemd unit that runs an edge on a bare node.
-    SystemdUnit,
+    SystemdUnit {
+        /// What runs what the center sent, written into the unit. Without it the unit uses SELVEDGE_RUNTIME, or what the
+        /// data directory remembers.
+        #[arg(long, value_enum)]
+        runtime: Option<Runtime>,
+    },
     /// Print the configuration that an edge would run with: defaults, file, environment and flags together.
     Config(Box<EdgeSettings>),
 }
@@ -90,9 +101,13 @@ pub struct EdgeSettings {
     /// Labels for the SyncTarget, as in region=west,kind=store. Used when the edge joins.
     #[arg(long, env = "SELVEDGE_LABELS", value_delimiter = ',', value_name = "KEY=VALUE", help_heading = "Joining")]
     labels: Vec<String>,
-    /// What runs what the center sent.
+    /// What runs what the center sent. The data directory remembers it, so later starts need not say it. [default:
+    /// process]
     #[arg(long, env = "SELVEDGE_RUNTIME", value_enum, help_heading = "Workloads")]
     runtime: Option<Runtime>,
+    /// Lets --runtime and --kubeconfig replace what the data directory remembers. Needed once.
+    #[arg(long, help_heading = "Workloads")]
+    change_runtime: bool,
     /// With --runtime cluster: how to reach the cluster. Without it, the one that this program runs in.
     #[arg(long, env = "SELVEDGE_KUBECONFIG", value_name = "FILE", help_heading = "Workloads")]
     kubeconfig: Option<PathBuf>,
@@ -109,7 +124,17 @@ pub struct EdgeSettings {
     /// At most this many Pods that have ended are kept before the oldest are deleted; 0 keeps all. 500 unless said otherwise.
     #[arg(long, env = "SELVEDGE_TERMINATED_POD_GC_THRESHOLD", value_name = "COUNT", help_heading = "Workloads")]
     terminated_pod_gc_threshold: Option<usize>,
-    /// With --runtime process: what is run for an image, as in --image nginx='/usr/sbin/nginx -g "daemon off;"'. Can be given several times.
+    /// How often each HorizontalPodAutoscaler is looked at, from 1s to 1h. [default: 15s]
+    #[arg(
+        long,
+        env = "SELVEDGE_HORIZONTAL_POD_AUTOSCALER_SYNC_PERIOD",
+        value_name = "DURATION",
+        help_heading = "Workloads"
+    )]
+    horizontal_pod_autoscaler_sync_period: Option<String>,
+    /// With --runtime process: what is run for an image, as in --image nginx='/usr/sbin/nginx -g "daemon off;"'. Behind
+    /// a `--` come arguments that a container's `args` replace, as in --image reporter='/opt/reporter -- --verbose'. Can
+    /// be given several times.
     #[arg(long = "image", value_name = "NAME=COMMAND", help_heading = "Workloads")]
     images: Vec<String>,
     #[command(flatten)]
@@ -128,6 +153,16 @@ pub enum Runtime {
     Cluster,
 }
 
+impl std::fmt::Display for Runtime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Process => "process",
+            Self::Kubelet => "kubelet",
+            Self::Cluster => "cluster",
+        })
+    }
+}
+
 /// The part of a configuration file that is the edge's.
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -142,14 +177,26 @@ struct Own {
     name: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     labels: BTreeMap<String, String>,
-    runtime: Runtime,
+    /// Always there once everything is resolved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runtime: Option<Runtime>,
     #[serde(skip_serializing_if = "Option::is_none")]
     kubeconfig: Option<PathBuf>,
     controllers: Vec<String>,
     terminated_pod_gc_threshold: usize,
-    /// Commands by image, as on the command line.
+    horizontal_pod_autoscaler_sync_period: String,
+    /// What is run for images: a command, or a table of what an image says of itself.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    images: BTreeMap<String, Vec<String>>,
+    images: BTreeMap<String, Mapped>,
+}
+
+/// From one second, as nothing is measured more often, to an hour, as no window is longer.
+fn sync_period(text: &str) -> Result<Duration> {
+    let parsed = text.parse::<jiff::SignedDuration>().ok().and_then(|period| Duration::try_from(period).ok());
+    let allowed = Duration::from_secs(1)..=Duration::from_secs(3600);
+    parsed.filter(|period| allowed.contains(period)).with_context(|| {
+        format!("--horizontal-pod-autoscaler-sync-period is {text:?}: give a duration from 1s to 1h, as in 15s")
+    })
 }
 
 impl Default for Own {
@@ -160,10 +207,11 @@ impl Default for Own {
             token_file: None,
             name: None,
             labels: BTreeMap::new(),
-            runtime: Runtime::default(),
+            runtime: None,
             kubeconfig: None,
             controllers: vec!["*".into()],
             terminated_pod_gc_threshold: workloads::Options::default().terminated_pods,
+            horizontal_pod_autoscaler_sync_period: "15s".into(),
             images: BTreeMap::new(),
         }
     }
@@ -184,8 +232,10 @@ pub fn run(edge: Edge) -> Result<()> {
             say(&center::kubeconfig_of("edge", &data_dir, server.as_deref(), None)?)
         }
         Some(Command::Revoke(revoke)) => fleet::run_revoke(&revoke),
+        Some(Command::Confirm(confirm)) => fleet::run_confirm(confirm),
+        Some(Command::Adopt(adopt)) => fleet::run_adopt(&adopt),
         Some(Command::Manifest(manifest)) => say(&manifest.text()?),
-        Some(Command::SystemdUnit) => say(deploy::EDGE_UNIT),
+        Some(Command::SystemdUnit { runtime }) => say(&deploy::edge_unit(runtime)),
         Some(Command::Config(settings)) => say(&yaml_serde::to_string(&EdgeConfig::resolve(*settings)?)?),
     }
 }
@@ -202,7 +252,7 @@ impl EdgeConfig {
                 || format!("{} is not a valid configuration (`selvedge edge config` prints one)", path.display());
             let mut all: yaml_serde::Mapping = yaml_serde::from_str(&text).with_context(wrong)?;
             let mut mine = yaml_serde::Mapping::new();
-            const OWN: [&str; 10] = [
+            const OWN: [&str; 11] = [
                 "center",
                 "token",
                 "tokenFile",
@@ -212,6 +262,7 @@ impl EdgeConfig {
                 "kubeconfig",
                 "controllers",
                 "terminatedPodGcThreshold",
+                "horizontalPodAutoscalerSyncPeriod",
                 "images",
             ];
             for field in OWN {
@@ -235,39 +286,56 @@ impl EdgeConfig {
             own.labels.insert(key.to_owned(), value.to_owned());
         }
         own.token_file = settings.token_file.filter(|path| !path.as_os_str().is_empty()).or(own.token_file);
-        own.runtime = settings.runtime.unwrap_or(own.runtime);
+        own.runtime = settings.runtime.or(own.runtime);
         own.kubeconfig = settings.kubeconfig.filter(|path| !path.as_os_str().is_empty()).or(own.kubeconfig);
         own.controllers = settings.controllers.unwrap_or(own.controllers);
         own.controllers.retain(|name| !name.is_empty());
         own.terminated_pod_gc_threshold =
             settings.terminated_pod_gc_threshold.unwrap_or(own.terminated_pod_gc_threshold);
+        own.horizontal_pod_autoscaler_sync_period =
+            settings.horizontal_pod_autoscaler_sync_period.unwrap_or(own.horizontal_pod_autoscaler_sync_period);
+        sync_period(&own.horizontal_pod_autoscaler_sync_period)?;
         workloads::which(own.controllers.iter().map(String::as_str))?;
-        if own.kubeconfig.is_some() && own.runtime != Runtime::Cluster {
-            bail!("--kubeconfig names the cluster of --runtime cluster, which was not asked for");
-        }
         for image in &settings.images {
-            let (name, command) = Images::parse(image).map_err(anyhow::Error::msg)?;
-            own.images.insert(name, command);
-        }
-        if !own.images.is_empty() && own.runtime != Runtime::Process {
-            bail!("--image is for --runtime process, which was not asked for");
+            let (name, image) = Images::parse(image).map_err(anyhow::Error::msg)?;
+            own.images.insert(name, Mapped::of(image));
         }
         let config = Config::resolve(server, config)?;
         if config.store != StoreKind::Sqlite {
             bail!("an edge keeps its data in a file of its own: --store {:?} is for centers", config.store);
         }
+        let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+        let said = Said {
+            runtime: own.runtime,
+            kubeconfig: own.kubeconfig.take().map(absolute),
+            change: settings.change_runtime,
+        };
+        let chosen = remembered::decide(&said, &Found::read(&config.data_dir)?, &config.data_dir)?;
+        (own.runtime, own.kubeconfig) = (Some(chosen.runtime), chosen.kubeconfig);
+        if !own.images.is_empty() && chosen.runtime != Runtime::Process {
+            bail!("--image is for --runtime process, and this edge has --runtime {}", chosen.runtime);
+        }
         Ok(Self { own, server: config })
+    }
+
+    fn runtime(&self) -> Runtime {
+        self.own.runtime.unwrap_or_default()
+    }
+
+    /// What later starts are to remember.
+    fn record(&self) -> Record {
+        Record { runtime: self.runtime(), kubeconfig: self.own.kubeconfig.clone() }
     }
 
     /// The cluster that everything goes to, if there is one.
     fn cluster(&self, agent: &Arc<Agent>) -> Option<Arc<Cluster>> {
         let way = self.own.kubeconfig.clone().map_or(Way::Within, Way::Kubeconfig);
-        (self.own.runtime == Runtime::Cluster).then(|| Cluster::new(way, agent.clone()))
+        (self.runtime() == Runtime::Cluster).then(|| Cluster::new(way, agent.clone()))
     }
 
     /// A cluster has controllers of its own.
     fn controllers(&self) -> BTreeSet<workloads::Controller> {
-        match self.own.runtime {
+        match self.runtime() {
             Runtime::Cluster => BTreeSet::new(),
             _ => workloads::which(self.own.controllers.iter().map(String::as_str)).unwrap_or_default(),
         }
@@ -276,15 +344,17 @@ impl EdgeConfig {
     /// Where volumes lie that are directories of this machine, if its node can use them.
     fn volumes(&self) -> Option<PathBuf> {
         let dir = self.server.data_dir.join("volumes");
-        (self.own.runtime == Runtime::Process).then(|| std::path::absolute(&dir).unwrap_or(dir))
+        (self.runtime() == Runtime::Process).then(|| std::path::absolute(&dir).unwrap_or(dir))
     }
 
     /// The node that is part of this program, if there is one.
     fn process(&self) -> Result<Option<Process>> {
-        if self.own.runtime != Runtime::Process {
+        if self.runtime() != Runtime::Process {
             return Ok(None);
         }
-        let (data_dir, images) = (self.server.data_dir.clone(), Images::new(self.own.images.clone()));
+        let data_dir = self.server.data_dir.clone();
+        let images = self.own.images.iter().map(|(name, mapped)| (name.clone(), mapped.clone().into()));
+        let images = Images::new(images);
         let network = services::Network::of(&data_dir)?;
         Ok(Some(Process { data_dir, images, network, top: Arc::new(Top::of_inside()) }))
     }
@@ -347,19 +417,29 @@ async fn run_until(config: &EdgeConfig, signals: &mut Stop) -> Result<()> {
         () = signals.told() => return Ok(()),
     };
     let agent = Agent::new();
-    let runs = Runs { cluster: config.cluster(&agent), process: config.process()? };
+    let record = config.record();
+    let runs = Runs { cluster: config.cluster(&agent), process: config.process()?, record };
     let running = start(&config.server, &agent, &runs).await?;
     tokio::spawn(memory::keep_small());
     let (stop, stopped) = watch::channel(false);
-    let options =
-        workloads::Options { terminated_pods: config.own.terminated_pod_gc_threshold, volumes: config.volumes() };
+    let options = workloads::Options {
+        terminated_pods: config.own.terminated_pod_gc_threshold,
+        volumes: config.volumes(),
+        autoscaler_period: sync_period(&config.own.horizontal_pod_autoscaler_sync_period)?,
+    };
     let clients = inside::clients(&running.server);
     if options.volumes.is_some() && config.controllers().contains(&workloads::Controller::LocalProvisioner) {
         tokio::spawn(workloads::make_default_class(inside::client(&running.server, User::itself())));
     }
     let controllers = workloads::run(clients, config.controllers(), options, stopped.clone());
     let controllers = tokio::spawn(controllers);
-    let mut linked = tokio::spawn(link(joined.ok_or(joining), agent, runs, running.server.clone(), stopped));
+    let mut linked = tokio::spawn(link(
+        joined.ok_or(joining),
+        agent,
+        (runs, config.server.data_dir.clone()),
+        running.server.clone(),
+        stopped,
+    ));
     let told = tokio::select! {
         () = signals.told() => Ok(()),
         ended = &mut linked => ended.context("the link ended").and_then(|ended| ended),
@@ -400,6 +480,7 @@ async fn start(config: &Config, agent: &Arc<Agent>, runs: &Runs) -> Result<serve
         owner: Some(ownership.clone()),
         mounts: runs.process.iter().map(Process::mount).chain(runs.kubelets()).collect(),
         provides: false,
+        releases_storage: runs.cluster.is_some(),
         services: runs.process.as_ref().map_or_else(Range::default, |process| {
             let (base, bits) = process.network.services();
             Range::new(base, bits)
@@ -412,6 +493,7 @@ async fn start(config: &Config, agent: &Arc<Agent>, runs: &Runs) -> Result<serve
         let server = running.server.clone();
         tokio::spawn(async move { let_them_read(&server).await });
     }
+    center::register(&config.data_dir);
     tokio::spawn(ownership.run(running.server.clone(), running.server.shutdown.clone()));
     tokio::spawn(store.follow_key_file());
     tracing::info!(address = %running.address, data = %config.data_dir.display(), "the API is ready");
@@ -424,6 +506,8 @@ type Joining = JoinHandle<Result<Arc<Member>, join::Error>>;
 struct Runs {
     cluster: Option<Arc<Cluster>>,
     process: Option<Process>,
+    /// For later starts.
+    record: Record,
 }
 
 impl Runs {
@@ -441,7 +525,7 @@ impl Runs {
 async fn link(
     joined: Result<Arc<Member>, Joining>,
     agent: Arc<Agent>,
-    runs: Runs,
+    (runs, data_dir): (Runs, PathBuf),
     server: Arc<Server>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<()> {
@@ -452,6 +536,13 @@ async fn link(
             _ = stop.wait_for(|stop| *stop) => return Ok(()),
         },
     };
+    // The center has taken the edge, so the way it is run is the edge's from now on.
+    match runs.record.keep(&data_dir) {
+        Ok(()) => tracing::info!(runtime = %runs.record.runtime, "the edge's runtime"),
+        Err(error) => {
+            tracing::warn!(%error, data = %data_dir.display(), "the runtime is not remembered for later starts")
+        }
+    }
     let open = ::edge::tunnel::opener(&server);
     let applying = async {
         if let Some(cluster) = runs.cluster {
@@ -475,7 +566,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("token");
         let server = || Settings { data_dir: Some(dir.path().join("edge")), ..Settings::default() };
-        let settings = || EdgeSettings { token_file: Some(file.clone()), server: server(), ..EdgeSettings::default() };
+        let settings = || EdgeSettings {
+            token_file: Some(file.clone()),
+            runtime: Some(Runtime::Kubelet),
+            server: server(),
+            ..EdgeSettings::default()
+        };
         let ask = || EdgeConfig::resolve(settings()).unwrap().ask();
         let error = format!("{:#}", ask().err().unwrap());
         assert!(error.contains("--token-file") && error.contains("token"), "{error}");

@@ -13,6 +13,7 @@ mod image;
 mod inside;
 mod memory;
 mod process;
+mod remembered;
 mod secrets;
 mod stop;
 mod up;

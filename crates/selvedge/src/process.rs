@@ -11,7 +11,8 @@ use std::{
 use ::edge::node::Top;
 use node::Node;
 use pods::{Pods, runtime::Runtime};
-use processes::{Images, Processes};
+use processes::{Image, Images, Processes};
+use serde::{Deserialize, Serialize};
 use server::{Mount, Server, identity::User, range::Range};
 use services::{Network, Services};
 use tokio::sync::watch;
@@ -34,6 +35,33 @@ pub struct Process {
     pub network: Network,
     /// For `kubectl top`.
     pub top: Arc<Top>,
+}
+
+/// What a configuration file says of an image.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(untagged)]
+pub enum Mapped {
+    Command(Vec<String>),
+    Image(Image),
+}
+
+impl Mapped {
+    /// A command where that says it all.
+    pub fn of(image: Image) -> Self {
+        match image == Image::from(image.entrypoint.clone()) {
+            true => Self::Command(image.entrypoint),
+            false => Self::Image(image),
+        }
+    }
+}
+
+impl From<Mapped> for Image {
+    fn from(mapped: Mapped) -> Self {
+        match mapped {
+            Mapped::Command(words) => words.into(),
+            Mapped::Image(image) => image,
+        }
+    }
 }
 
 impl Process {

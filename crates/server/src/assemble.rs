@@ -7,10 +7,12 @@ use tokio::sync::watch;
 use crate::{
     Mount, Plugins, Protocol, Server,
     admission::Registry,
+    aggregation::Aggregation,
     audit::Audit,
     authorize::Authorization,
     cache::{Cache, Observer},
     exports::Exports,
+    flows::Flows,
     identity::Identity,
     kinds::Kinds,
     limits::{Inflight, Limits},
@@ -30,6 +32,8 @@ pub struct Index {
     pub kinds: Arc<Kinds>,
     pub authorization: Arc<Authorization>,
     pub admission: Arc<Registry>,
+    pub aggregation: Arc<Aggregation>,
+    pub flows: Arc<Flows>,
     pub workspaces: Arc<Workspaces>,
     pub exports: Arc<Exports>,
 }
@@ -41,6 +45,8 @@ impl Index {
             kinds: Arc::new(Kinds::new(provides)),
             authorization: Arc::default(),
             admission: Arc::default(),
+            aggregation: Arc::default(),
+            flows: Arc::default(),
             workspaces: Arc::default(),
             exports: Arc::default(),
         }
@@ -51,6 +57,8 @@ impl Index {
             self.kinds.clone().observer(),
             self.authorization.observer(),
             self.admission.observer(),
+            self.aggregation.observer(),
+            self.flows.observer(),
             self.workspaces.observer(),
             self.exports.observer(),
         ]
@@ -83,6 +91,8 @@ impl Server {
             identity: front.identity,
             authorization: index.authorization,
             admission: index.admission,
+            aggregation: index.aggregation,
+            flows: index.flows,
             plugins: front.plugins,
             workspaces: index.workspaces,
             conversions: Default::default(),

@@ -16,6 +16,11 @@ pub fn precise() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
+/// When a time of an object is, in seconds.
+pub fn seconds(time: &str) -> Option<i64> {
+    time.parse::<jiff::Timestamp>().ok().map(|time| time.as_second())
+}
+
 pub fn at(unix: i64) -> String {
     jiff::Timestamp::from_second(unix).map(|t| t.to_string()).unwrap_or_default()
 }

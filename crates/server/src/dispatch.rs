@@ -11,20 +11,21 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 
 use crate::{
-    Server, apart, audit, authorize,
+    Server, aggregation, apart, audit, authorize,
     body::{Arriving, Body},
     call::Call,
-    exports,
+    deadline, exports,
+    flows::{self, Class, Slot},
     identity::{Attributes, Authorizer, Peer, User},
     kinds::{Kind, system},
-    limits::{self, Seat},
-    mount::{AnyBody, Mounted},
+    limits::{self, Level, Seat},
+    mount::{AnyBody, Mount, Mounted},
     negotiate::{self, Accept, Format, Offer},
     nonresource::{self, Here},
     onward::{self, Upgraded},
     reply::Reply,
     request::{self, Door, Path, Query, Route, Target, Verb},
-    respond, subresources, verbs,
+    respond, subresources, traces, verbs,
     webhooks::convert,
     workspaces::{seen_from, wildcard::EVERYWHERE},
 };
@@ -81,12 +82,14 @@ impl Server {
         Box::pin(self.handle_from(request.map(Arriving::Whole), Sender::Known(user)))
     }
 
-    async fn handle_from(self: Arc<Self>, request: Request<Arriving>, sender: Sender<'_>) -> Response<Body> {
+    async fn handle_from(self: Arc<Self>, mut request: Request<Arriving>, sender: Sender<'_>) -> Response<Body> {
         let started = std::time::Instant::now();
         let format = error_format(&request);
         let method = request.method().clone();
         let verb = verb_label(&request);
         let trail = audit::of(request.extensions()).cloned();
+        let slot = Slot::default();
+        request.extensions_mut().insert(slot.clone());
         let answer = self.clone().answer(request, sender);
         let answer = match &trail {
             None => answer.await,
@@ -102,6 +105,9 @@ impl Server {
             Ok(response) => response,
             Err(status) => respond::failure(&status, format),
         };
+        if let Some(class) = slot.class() {
+            class.tell(response.headers_mut());
+        }
         if let Some(trail) = trail {
             let streams = verb == "watch" || onward::goes_on(response.extensions());
             response = trail.finish(response, streams).await;
@@ -114,15 +120,22 @@ impl Server {
     }
 
     async fn answer(self: Arc<Self>, mut request: Request<Arriving>, sender: Sender<'_>) -> Result<Response<Body>> {
-        if let Some(meant) = meant(request.uri()) {
+        if let Some(meant) = request::meant(request.uri()) {
             *request.uri_mut() = meant;
         }
         let path = Path::parse(request.uri().path())?;
         let query = Query::parse(request.uri().query());
+        deadline::check(request.method(), &path.route, &query)?;
         // Through the door of an export come those whom its workspace knows.
         let home = path.view.as_ref().map_or(&path.cluster, |door| &door.provider);
-        let behind = behind(request.uri().path());
-        let mount = self.mounts.iter().find(|mount| path.view.is_none() && mount.takes(&path.cluster, behind)).cloned();
+        let behind = request::behind(request.uri().path());
+        let remote = match path.view {
+            None => self.aggregation.find(&self, &path.cluster, &path.route),
+            Some(_) => None,
+        };
+        let takes =
+            |mount: &&Arc<dyn Mount>| path.view.is_none() && remote.is_none() && mount.takes(&path.cluster, behind);
+        let mount = self.mounts.iter().find(takes).cloned();
         let sender = match sender {
             Sender::Peer(peer) => match self.identity.authenticate(peer, request.headers(), home, &*self.cache) {
                 Err(_) if mount.as_ref().is_some_and(|mount| mount.is_open(behind)) => User::anonymous(),
@@ -151,6 +164,9 @@ impl Server {
             let asked = Mounted { user: sender, cluster: path.cluster, path: path_behind, request };
             return mount.serve(self, asked).await;
         }
+        if let Some(remote) = remote {
+            return self.pass_to_remote(remote, path, query, sender, request).await;
+        }
         if let Some(door) = path.view {
             return self.through(door, path.cluster, path.route, query, sender, request).await;
         }
@@ -162,7 +178,9 @@ impl Server {
                 }
                 let (cluster, bare) = (path.cluster, path.bare);
                 // Documents about definitions can be as large as these are.
-                if other.starts_with("/openapi/") && self.kinds.workspace(&cluster).is_some() {
+                let is_large =
+                    self.kinds.workspace(&cluster).is_some() || !self.aggregation.remotes(&cluster).is_empty();
+                if other.starts_with("/openapi/") && is_large {
                     let (server, workspace) = (self.clone(), cluster.clone());
                     let headers = request.headers().clone();
                     let work: BoxFuture<'static, Result<Response<Body>>> = Box::pin(async move {
@@ -178,7 +196,8 @@ impl Server {
                 let what = if core { "/api" } else { "/apis" };
                 let _seat = self.admit_path(sender, &path.cluster, what, &request).await?;
                 // Upstream's router knows the method of a list of resources, and minds none above it.
-                if !version.is_empty() && request.method() != Method::GET {
+                let builtin = core || api::catalogue::groups().iter().any(|known| *known.name == *group);
+                if builtin && !version.is_empty() && request.method() != Method::GET {
                     return Err(Status::method_not_allowed().with_causes(Vec::new()));
                 }
                 let here = Here { cluster: &path.cluster, bare: path.bare };
@@ -203,6 +222,9 @@ impl Server {
         attributes: &Attributes,
     ) -> Result<User> {
         let user = self.act_as(sender, from, cluster, attributes)?;
+        if let Some(slot) = from.1.get::<Slot>() {
+            slot.fill(&self.flows, cluster, &user, attributes);
+        }
         self.authorize(&user, cluster, attributes)?;
         self.note_allowed(from.1, &user, cluster, attributes);
         Ok(user)
@@ -218,13 +240,35 @@ impl Server {
     ) -> Result<Option<Seat>> {
         let attributes = authorize::of_path(request.method(), path);
         let user = self.allow(sender, request, cluster, &attributes)?;
-        self.seat_for_path(&user, cluster, path).await
+        let slot = request.extensions().get::<Slot>();
+        self.seat_for_path(&user, cluster, path, slot.and_then(Slot::class)).await
     }
 
-    async fn seat_for_path(&self, user: &User, cluster: &str, path: &str) -> Result<Option<Seat>> {
+    async fn seat_for_path(
+        &self,
+        user: &User,
+        cluster: &str,
+        path: &str,
+        class: Option<&Class>,
+    ) -> Result<Option<Seat>> {
         match limits::level_of_path(user, path) {
-            Some(level) => self.inflight.enter(level, cluster, &user.name, 1).await.map(Some),
+            Some(level) => self.seat(level, cluster, user, class, 1).await.map(Some),
             None => Ok(None),
+        }
+    }
+
+    /// A seat for a request, in the flow that it is classified as.
+    pub(crate) async fn seat(
+        &self,
+        level: Level,
+        cluster: &str,
+        user: &User,
+        class: Option<&Class>,
+        width: usize,
+    ) -> Result<Seat> {
+        match class {
+            Some(class) => self.inflight.enter(class.pool(level), cluster, class.flow(), width).await,
+            None => self.inflight.enter(level, cluster, &user.name, width).await,
         }
     }
 
@@ -262,7 +306,13 @@ impl Server {
             return Ok(nonresource::not_found());
         }
         exports::check_policy(&self, &user, &cluster, &kind, &attributes)?;
-        let asked = Asked { cluster, kind, target, query, user, verb, view: None };
+        match &*kind.collection {
+            aggregation::COLLECTION => aggregation::furnish(&self, &cluster).await?,
+            flows::SCHEMAS | flows::LEVELS => flows::furnish(&self, &cluster).await?,
+            _ => {}
+        }
+        let slot = parts.extensions.get::<Slot>().cloned().unwrap_or_default();
+        let asked = Asked { cluster, kind, target, query, user, verb, view: None, slot };
         if onward::concerns(&asked.kind, &asked.target) {
             return self.pass_on(asked, parts, body.map_err(Into::into).boxed_unsync()).await;
         }
@@ -308,7 +358,7 @@ impl Server {
             Route::Resource(target) => target,
             other => {
                 let user = exports::may_look(&self, &door, sender, &parts)?;
-                let _seat = self.seat_for_path(&user, &door.provider, "/apis").await?;
+                let _seat = self.seat_for_path(&user, &door.provider, "/apis", None).await?;
                 return exports::look_around(&self, &door, &cluster, &other, &parts);
             }
         };
@@ -318,7 +368,8 @@ impl Server {
         let verb = Verb::of(&parts.method, &target, &query).ok_or_else(Status::method_not_allowed)?;
         let asked = exports::enter(&self, &door, sender, &parts, verb, &cluster, &target)?;
         let Some((kind, view, user)) = asked else { return Ok(nonresource::not_found()) };
-        self.perform(Asked { cluster, kind, target, query, user, verb, view: Some(view) }, parts, body).await
+        let view = Some(view);
+        self.perform(Asked { cluster, kind, target, query, user, verb, view, slot: Slot::default() }, parts, body).await
     }
 
     /// Does what was asked by somebody who may ask for it.
@@ -329,6 +380,7 @@ impl Server {
             (false, Verb::Watch) => Offer::Watch,
             (true, Verb::Watch) => Offer::CustomWatch,
             (false, Verb::List) if asked.kind.resource.can("watch") => Offer::List,
+            (false, _) if !subresources::have_table(&asked.kind, &asked.target) => Offer::Tableless,
             (false, _) => Offer::Objects,
             (true, _) => Offer::CustomObjects,
         };
@@ -367,7 +419,7 @@ impl Server {
     }
 
     async fn take_seat(&self, asked: &Asked) -> Result<Seat> {
-        let Asked { cluster, kind, target, query, user, verb, view } = asked;
+        let Asked { cluster, kind, target, query, user, verb, view, .. } = asked;
         // The provider of an export takes seats of its own workspace, not of those into which it looks.
         let payer = view.as_ref().map_or(cluster.as_str(), |view| view.provider());
         let level = limits::level(user, payer, *verb, target);
@@ -375,7 +427,7 @@ impl Server {
             let prefix = request::prefix(cluster, &target.namespace);
             self.cache.snapshot(&kind.collection).items.range(&prefix, "").take(limits::ENOUGH).count()
         });
-        self.inflight.enter(level, payer, &user.name, width).await
+        self.seat(level, payer, user, asked.slot.class(), width).await
     }
 
     /// Bodies are read whole, within limits of size and time.
@@ -396,21 +448,6 @@ impl Server {
     }
 }
 
-/// The address that is meant by an alias of it.
-fn meant(uri: &http::Uri) -> Option<http::Uri> {
-    let path = request::aliased(uri.path())?;
-    let with_query = uri.query().map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
-    let mut parts = uri.clone().into_parts();
-    parts.path_and_query = Some(with_query.parse().ok()?);
-    http::Uri::from_parts(parts).ok()
-}
-
-/// A path without its workspace.
-fn behind(path: &str) -> &str {
-    let Some(rest) = path.strip_prefix("/clusters/") else { return path };
-    rest.find('/').map_or("/", |at| &rest[at..])
-}
-
 /// A request to a resource that was found and allowed.
 struct Asked {
     cluster: String,
@@ -420,11 +457,12 @@ struct Asked {
     user: User,
     verb: Verb,
     view: Option<exports::View>,
+    slot: Slot,
 }
 
 impl Asked {
     fn call(self, server: Arc<Server>, accept: Accept, headers: HeaderMap, body: Bytes) -> Call {
-        let Self { cluster, kind, target, query, user, verb, view } = self;
+        let Self { cluster, kind, target, query, user, verb, view, .. } = self;
         Call {
             server,
             cluster,
@@ -443,32 +481,6 @@ impl Asked {
             relays_status: false,
         }
     }
-}
-
-/// What was sent and answered, and what admission noted, as far as the audit log wants it.
-fn leave_traces(trail: &audit::Trail, call: &Call, answer: &Result<Reply>) {
-    let content_type = call.header("content-type");
-    trail.sent(call.body.len(), || {
-        if content_type.contains("protobuf") {
-            return verbs::write::receive(call).ok().map(|received| received.value);
-        }
-        audit::json_of(content_type, &call.body)
-    });
-    match answer {
-        Ok(Reply::Object { object, .. }) => trail.answered(object.json.len(), || Some(object.value())),
-        Ok(Reply::Value { value, .. }) => trail.answered(1024, || Some(value.clone())),
-        Ok(Reply::List(list)) => {
-            let size = 256 + list.items.iter().map(|object| object.json.len()).sum::<usize>();
-            trail.answered(size, || {
-                let items: Vec<_> = list.items.iter().map(|object| object.value()).collect();
-                let metadata = serde_json::json!({"resourceVersion": list.revision.to_string()});
-                let (kind, version) = (call.kind.list_kind(), &call.kind.api_version);
-                Some(serde_json::json!({"kind": kind, "apiVersion": version, "metadata": metadata, "items": items}))
-            });
-        }
-        Ok(Reply::Watch(_)) | Err(_) => {}
-    }
-    trail.annotate(call.notes.annotations());
 }
 
 /// A connection can be used again only behind what was sent on it: a small body that nobody wants is still read.
@@ -494,12 +506,13 @@ fn check_size(call: &Call) -> Result<()> {
 
 /// Does what was asked for and puts the answer into the form that was asked for.
 async fn finish(call: &Call, verb: Verb, trail: Option<&audit::Trail>) -> Response<Body> {
-    let answer = match call.server.slow.watch(call, run(call, verb)).await {
+    let work = deadline::within(call, verb, run(call, verb));
+    let answer = match call.server.slow.watch(call, work).await {
         Ok(reply) => convert::reply(call, reply).await,
         refused => refused,
     };
     if let Some(trail) = trail {
-        leave_traces(trail, call, &answer);
+        traces::leave(trail, call, &answer);
     }
     match answer {
         Ok(reply) => respond::reply(call, reply).await,
@@ -537,6 +550,7 @@ async fn run(call: &Call, verb: Verb) -> Result<Reply> {
         Verb::Patch => verbs::patch::patch(call).await,
         Verb::Delete => verbs::delete::delete(call).await,
         Verb::DeleteCollection => verbs::delete::delete_collection(call).await,
+        Verb::Options => Err(Status::method_not_allowed()),
     }
 }
 

@@ -51,6 +51,7 @@ impl Embedded {
         let mut server = Server::assemble(cache, index, front);
         // What it shows comes from elsewhere, and nobody there decides whom this process connects to.
         server.conversions = Conversions::none();
+        server.aggregation.leave_alone();
         Ok(Self { server: Arc::new(server), store })
     }
 

@@ -1,6 +1,7 @@
 //! The Kubernetes API over HTTP: the same server at the center and on every edge.
 
 mod admission;
+mod aggregation;
 mod apart;
 mod assemble;
 pub mod audit;
@@ -11,10 +12,12 @@ pub mod cache;
 mod call;
 pub mod clock;
 mod controllers;
+mod deadline;
 mod discovery;
 mod dispatch;
 pub mod embedded;
 mod exports;
+mod flows;
 mod health;
 pub mod identity;
 pub mod internal;
@@ -41,6 +44,7 @@ mod request;
 mod respond;
 mod streams;
 mod subresources;
+mod traces;
 mod turns;
 mod types;
 mod verbs;
@@ -93,6 +97,8 @@ pub struct Options {
     pub observers: Vec<cache::Observer>,
     /// Serves the kinds of placement, as a center does. An edge has no use for them.
     pub provides: bool,
+    /// Takes the finalizers of claims and volumes away that nobody uses: for servers beside which no controllers of volumes run.
+    pub releases_storage: bool,
     /// Who decides on changes of what is another's; without one, everything is this server's own.
     pub owner: Option<Arc<dyn owner::Owner>>,
     /// Where the addresses of Services come from.
@@ -118,6 +124,7 @@ impl Options {
             protocols: Vec::new(),
             observers: Vec::new(),
             provides: true,
+            releases_storage: true,
             owner: None,
             services: range::Range::default(),
             webhook_addresses: Vec::new(),
@@ -132,6 +139,8 @@ pub struct Server {
     pub identity: Arc<identity::Identity>,
     pub authorization: Arc<authorize::Authorization>,
     pub admission: Arc<admission::Registry>,
+    pub aggregation: Arc<aggregation::Aggregation>,
+    pub flows: Arc<flows::Flows>,
     pub plugins: Plugins,
     pub workspaces: Arc<workspaces::Workspaces>,
     pub conversions: webhooks::Conversions,
@@ -156,11 +165,22 @@ pub struct Server {
     services: range::Range,
 }
 
+/// What to do when an address cannot be listened on.
+fn listen_advice(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::AddrNotAvailable => {
+            "This machine has no such address: name one of its own, or 0.0.0.0 for all of them"
+        }
+        std::io::ErrorKind::PermissionDenied => "Ports below 1024 are for root: choose another one",
+        _ => "Is something else using the port? Port 0 picks a free one",
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
     Store(#[from] store::Error),
-    #[error("cannot listen on {address}: {error}. Is something else using the port? Port 0 picks a free one")]
+    #[error("cannot listen on {address}: {error}. {}", listen_advice(.error))]
     Listen { address: SocketAddr, error: std::io::Error },
     #[error(transparent)]
     Identity(#[from] identity::Error),

@@ -97,7 +97,7 @@ async fn begin(options: Options) -> Result<Running, Error> {
     let protocols = options.protocols.iter().map(|protocol| protocol.name());
     let tls = TlsAcceptor::from(identity.tls(protocols, options.limits.sessions)?);
     let index = Index::new(options.provides);
-    let controllers = Controllers::new();
+    let controllers = Controllers::new(options.releases_storage);
     let mut observers = index.observers();
     observers.push(controllers.observer());
     if options.shared_store {

@@ -85,6 +85,7 @@ impl Metrics {
         );
         server.places.text(&mut out);
         server.inflight.text(&mut out);
+        server.flows.text(server.inflight.seats(), &mut out);
         if let Some(audit) = &server.audit {
             audit.text(&mut out);
         }

@@ -77,6 +77,8 @@ pub enum Offer {
     Objects,
     /// The same for a list of what can be watched.
     List,
+    /// The same for what has no Table form, such as reviews.
+    Tableless,
     /// The same without protobuf (custom resources).
     CustomObjects,
     /// Watch streams have no YAML.
@@ -95,10 +97,13 @@ impl Offer {
 
     fn refusal(self) -> Status {
         let list = match self {
-            Self::Objects | Self::List => "application/json, application/yaml, application/vnd.kubernetes.protobuf",
-            Self::CustomObjects => "application/json, application/yaml",
-            Self::Watch => "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
-            Self::CustomWatch => "application/json;stream=watch",
+            // Upstream names all that it has, whether or not a custom resource has it.
+            Self::Objects | Self::List | Self::Tableless | Self::CustomObjects => {
+                "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+            }
+            Self::Watch | Self::CustomWatch => {
+                "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+            }
         };
         Status::not_acceptable(format!("only the following media types are accepted: {list}"))
     }
@@ -182,6 +187,7 @@ fn served(clause: &str, offer: Offer) -> Option<Accept> {
     };
     let fits = match (shape, format) {
         (Shape::Table, Format::Protobuf) => false,
+        (Shape::Table, _) if offer == Offer::Tableless => false,
         // Partial metadata is the server's own kind: it goes in protobuf for custom resources too.
         (Shape::Partial | Shape::PartialList, Format::Protobuf) => true,
         _ => offer.takes(format),
@@ -217,6 +223,10 @@ mod tests {
         assert!(streams.ends_with("application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"));
         let table = "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io";
         assert_eq!(accept(table, Offer::Objects).unwrap_err().code, 406);
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+        assert_eq!(accept(table, Offer::Tableless).unwrap_err().code, 406);
+        let fallback = accept(&format!("{table},application/json"), Offer::Tableless).unwrap();
+        assert_eq!(fallback.shape, Shape::Object);
         let stream = accept("application/json;stream=frob", Offer::Watch).unwrap_err().message;
         assert!(stream.ends_with("application/yaml, application/vnd.kubernetes.protobuf"), "{stream}");
         assert_eq!(accept("application/yaml", Offer::Watch).unwrap_err().code, 406);

@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
-use api::status::{Result, Status};
+use api::{
+    catalogue::Resource,
+    status::{Result, Status},
+};
 use bytes::Bytes;
 use http::{HeaderMap, Response, header::ACCEPT};
 use serde_json::{Value, json};
 
 use crate::{
     Server,
+    aggregation::{Shown, merge},
     body::Body,
     discovery, health,
     kinds::Kind,
@@ -36,7 +40,11 @@ impl Here<'_> {
     fn shown(self, server: &Server) -> Vec<Arc<Kind>> {
         let mut kinds = self.kinds(server);
         let others = server.mounts().iter().flat_map(|mount| mount.resources(self.cluster));
-        kinds.extend(others.map(|resource| Arc::new(Kind::elsewhere(resource))));
+        // Where somebody has registered a server for the same, that one answers.
+        let remotes = server.aggregation.remotes(self.cluster);
+        let is_free =
+            |one: &Resource| !remotes.iter().any(|remote| remote.group == one.group && remote.version == one.version);
+        kinds.extend(others.filter(is_free).map(|resource| Arc::new(Kind::elsewhere(resource))));
         kinds
     }
 }
@@ -49,7 +57,10 @@ pub async fn answer(
     headers: &HeaderMap,
 ) -> Result<Response<Body>> {
     match path {
-        "/version" => Ok(json_reply(200, &version())),
+        "/version" => {
+            check_version_accept(headers)?;
+            Ok(json_reply(200, &version()))
+        }
         // They are about all workspaces.
         "/metrics" if here.cluster != ROOT => Ok(not_found()),
         "/metrics" => Ok(respond::build(
@@ -57,7 +68,7 @@ pub async fn answer(
             "application/openmetrics-text; version=1.0.0; charset=utf-8",
             server.metrics.text(server).into(),
         )),
-        "/openapi/v2" => Ok(server.openapi.v2(server, here, headers)),
+        "/openapi/v2" => Ok(server.openapi.v2(server, here, headers).await),
         "/openapi/v3" => Ok(server.openapi.v3_index(server, here)),
         "/.well-known/openid-configuration" => Ok(json_reply(200, &server.identity.openid_configuration())),
         "/openid/v1/jwks" => {
@@ -67,7 +78,7 @@ pub async fn answer(
         "/" => Ok(json_reply(200, &json!({"paths": paths(server, here)}))),
         other => {
             if let Some(document) = other.strip_prefix("/openapi/v3/") {
-                return Ok(server.openapi.v3(server, here, document));
+                return Ok(server.openapi.v3(server, here, document, headers));
             }
             Ok(health::answer(server, other, query).await.unwrap_or_else(not_found))
         }
@@ -77,6 +88,17 @@ pub async fn answer(
 /// What upstream's router says of a path that leads nowhere.
 pub fn not_found() -> Response<Body> {
     respond::build(404, "text/plain; charset=utf-8", Bytes::from_static(b"404 page not found\n").into())
+}
+
+/// Upstream's router knows that the version comes in JSON only.
+fn check_version_accept(headers: &HeaderMap) -> Result<()> {
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let fits = |clause: &str| matches!(clause.split(';').next().unwrap_or_default().trim(), "*/*" | "application/json");
+    if accept.trim().is_empty() || accept.split(',').any(fits) {
+        return Ok(());
+    }
+    let what = "406: Not Acceptable\n\nAvailable representations: application/json";
+    Err(Status::not_acceptable(what).with_causes(Vec::new()))
 }
 
 pub fn version() -> Value {
@@ -110,6 +132,9 @@ fn paths(server: &Server, here: Here<'_>) -> Vec<String> {
     ]
     .map(str::to_owned)
     .to_vec();
+    for remote in server.aggregation.shown(server, here.cluster) {
+        paths.extend([format!("/apis/{}", remote.group), format!("/apis/{}/{}", remote.group, remote.version)]);
+    }
     for (group, versions) in discovery::groups(&here.shown(server)) {
         if !group.is_empty() {
             paths.extend(versions.iter().map(|v| format!("/apis/{group}/{v}")));
@@ -117,6 +142,7 @@ fn paths(server: &Server, here: Here<'_>) -> Vec<String> {
         }
     }
     paths.sort();
+    paths.dedup();
     paths
 }
 
@@ -128,13 +154,14 @@ pub fn discovery(
     version: &str,
     headers: &HeaderMap,
 ) -> Result<Response<Body>> {
-    discovery_of(server, &here.shown(server), core, group, version, headers)
+    let remotes = server.aggregation.shown(server, here.cluster);
+    discovery_of(server, (&here.shown(server), &remotes), core, group, version, headers)
 }
 
-/// The same for whoever sees just these kinds.
+/// The same for whoever sees just these kinds and these APIs of remote servers.
 pub fn discovery_of(
     server: &Server,
-    kinds: &[Arc<Kind>],
+    (kinds, remotes): (&[Arc<Kind>], &[Shown]),
     core: bool,
     group: &str,
     version: &str,
@@ -143,35 +170,46 @@ pub fn discovery_of(
     let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
     if group.is_empty() && version.is_empty() {
         if wants_aggregated(accept) {
-            let document = discovery::aggregated(kinds, core);
+            let mut document = discovery::aggregated(kinds, core);
+            if !core {
+                merge::aggregated(&mut document, remotes);
+            }
             return Ok(respond::build(
                 200,
                 discovery::AGGREGATED,
                 serde_json::to_vec(&document).unwrap_or_default().into(),
             ));
         }
-        let document =
+        let mut document =
             if core { discovery::core_versions(&server.address.to_string()) } else { discovery::group_list(kinds) };
+        if !core && !remotes.is_empty() {
+            merge::group_list(&mut document, remotes);
+        }
         return in_format(&document, accept);
     }
-    let known_group = discovery::groups(kinds).iter().any(|(g, _)| g == group);
+    let known_group =
+        discovery::groups(kinds).iter().any(|(g, _)| g == group) || remotes.iter().any(|one| *one.group == *group);
     if !known_group {
         return Ok(not_found());
     }
     let document = if version.is_empty() {
-        discovery::group(kinds, group)
+        merge::group(discovery::group(kinds, group), group, remotes)
     } else {
         discovery::resource_list(kinds, group, version)
     };
+    // Versions of groups that only definitions serve are not known to upstream's router.
+    if document.is_none() && !api::catalogue::groups().iter().any(|known| *known.name == *group) {
+        return Ok(not_found());
+    }
     in_format(&document.ok_or_else(Status::no_such_path)?, accept)
 }
 
 fn in_format(document: &Value, accept: &str) -> Result<Response<Body>> {
     let accept = match negotiate::accept(accept, negotiate::Offer::CustomObjects) {
-        Ok(accept) => accept,
+        Ok(accept) if accept.shape == negotiate::Shape::Object => accept,
         // These documents have no protobuf form here; those who ask for it can read JSON as well.
-        Err(_) if accept.contains("protobuf") => negotiate::Accept::JSON,
-        Err(_) => {
+        _ if accept.contains("protobuf") => negotiate::Accept::JSON,
+        _ => {
             return Err(Status::not_acceptable(
                 "only the following media types are accepted: application/json, application/yaml, \
                  application/vnd.kubernetes.protobuf",

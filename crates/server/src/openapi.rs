@@ -5,14 +5,24 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use api::openapi::{Dialect, Models};
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, Response,
-    header::{ACCEPT, ETAG},
+    header::{ACCEPT, CONTENT_TYPE, ETAG, IF_NONE_MATCH},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::{Server, body::Body, discovery, kinds::Kind, nonresource::Here, request::ROOT, respond};
+use crate::{
+    Server,
+    aggregation::{self, Remote},
+    body::Body,
+    discovery,
+    kinds::Kind,
+    nonresource::Here,
+    request::ROOT,
+    respond,
+};
 
 /// Workspaces with kinds of their own have documents of their own. Together they take no more than this.
 const MOST: usize = 32 << 20;
@@ -27,28 +37,35 @@ pub struct Documents {
 }
 
 impl Documents {
-    pub fn v2(&self, server: &Server, here: Here<'_>, headers: &HeaderMap) -> Response<Body> {
+    pub async fn v2(&self, server: &Arc<Server>, here: Here<'_>, headers: &HeaderMap) -> Response<Body> {
         let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
         if accept.split(',').next().is_some_and(|clause| clause.contains("proto-openapi.spec.v2")) {
             let body = self.document(server, here, "v2.pb", |kinds| v2_document(kinds, true));
             let content_type = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-            return with_etag(respond::build(200, content_type, body.clone().into()), &body);
+            return unless_known(headers, with_etag(respond::build(200, content_type, body.clone().into()), &body));
         }
-        let body = self.document(server, here, "v2", |kinds| v2_document(kinds, false));
-        with_etag(respond::build(200, "application/json", body.clone().into()), &body)
+        let mut body = self.document(server, here, "v2", |kinds| v2_document(kinds, false));
+        let remotes = server.aggregation.remotes(here.cluster);
+        if !remotes.is_empty()
+            && let Ok(mut document) = serde_json::from_slice(&body)
+        {
+            aggregation::openapi::v2(server, &mut document, &remotes).await;
+            body = serde_json::to_vec(&document).unwrap_or_default().into();
+        }
+        unless_known(headers, with_etag(respond::build(200, "application/json", body.clone().into()), &body))
     }
 
     pub fn v3_index(&self, server: &Server, here: Here<'_>) -> Response<Body> {
         let generation = server.kinds.workspace(here.cluster).map_or(0, |w| w.generation);
-        v3_index_of(&here.kinds(server), generation)
+        v3_index_of(&here.kinds(server), generation, &server.aggregation.remotes(here.cluster))
     }
 
-    pub fn v3(&self, server: &Server, here: Here<'_>, path: &str) -> Response<Body> {
+    pub fn v3(&self, server: &Server, here: Here<'_>, path: &str, headers: &HeaderMap) -> Response<Body> {
         let kinds = here.kinds(server);
         match group_version(&kinds, path) {
             Ok((group, version)) => {
                 let body = self.document(server, here, path, |kinds| v3_document(kinds, &group, &version));
-                with_etag(respond::build(200, "application/json", body.clone().into()), &body)
+                unless_known(headers, with_etag(respond::build(200, "application/json", body.clone().into()), &body))
             }
             Err(other) => other,
         }
@@ -77,7 +94,7 @@ impl Documents {
 }
 
 /// Which documents there are, for whoever sees these kinds.
-fn v3_index_of(kinds: &[Arc<Kind>], generation: u64) -> Response<Body> {
+fn v3_index_of(kinds: &[Arc<Kind>], generation: u64, remotes: &[Arc<Remote>]) -> Response<Body> {
     let mut paths = serde_json::Map::new();
     let entry =
         |path: &str| json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={:016X}", hash(path, generation))});
@@ -94,7 +111,9 @@ fn v3_index_of(kinds: &[Arc<Kind>], generation: u64) -> Response<Body> {
             paths.insert(path.clone(), entry(&path));
         }
     }
-    let body = serde_json::to_vec(&json!({"paths": paths})).unwrap_or_default();
+    let mut document = json!({"paths": paths});
+    aggregation::openapi::index(&mut document, remotes);
+    let body = serde_json::to_vec(&document).unwrap_or_default();
     respond::build(200, "text/plain; charset=utf-8", body.into())
 }
 
@@ -106,7 +125,7 @@ pub fn of_kinds(kinds: &[Arc<Kind>], path: &str) -> Response<Body> {
     };
     match path {
         "v2" => made(v2_document(kinds, false)),
-        "v3" => v3_index_of(kinds, kinds.len() as u64),
+        "v3" => v3_index_of(kinds, kinds.len() as u64, &[]),
         _ => match path.strip_prefix("v3/").map(|path| group_version(kinds, path)) {
             Some(Ok((group, version))) => made(v3_document(kinds, &group, &version)),
             Some(Err(other)) => other,
@@ -132,39 +151,35 @@ fn group_version(kinds: &[Arc<Kind>], path: &str) -> Result<(String, String), Re
 fn v3_document(kinds: &[Arc<Kind>], group: &str, version: &str) -> Vec<u8> {
     let mine: Vec<_> = kinds.iter().filter(|k| k.group() == group && *k.resource.version == *version).collect();
     let mut room = MOST_PUBLISHED;
-    let schemas: Vec<_> = mine.iter().map(|k| custom_schema(k, &mut room)).collect();
+    let schemas: Vec<_> = mine.iter().map(|k| custom_models(k, Dialect::V3, &mut room)).collect();
     let described = described(mine.into_iter().zip(&schemas));
     api::openapi::v3(api::schema::builtin(), (group, version), described)
 }
 
 fn v2_document(kinds: &[Arc<Kind>], in_protobuf: bool) -> Vec<u8> {
     let mut room = MOST_PUBLISHED;
-    let schemas: Vec<_> = kinds.iter().map(|k| custom_schema(k, &mut room)).collect();
+    let schemas: Vec<_> = kinds.iter().map(|k| custom_models(k, Dialect::V2, &mut room)).collect();
     let (schema, described) = (api::schema::builtin(), described(kinds.iter().zip(&schemas)));
     if in_protobuf { api::openapi::v2_protobuf(schema, described) } else { api::openapi::v2(schema, described) }
 }
 
-/// The schema of a custom kind as it is published. Once there is no more room, kinds are published without their
+/// The schemas of a custom kind as they are published. Once there is no more room, kinds are published without their
 /// fields.
-fn custom_schema(kind: &Kind, room: &mut usize) -> Option<Value> {
+fn custom_models(kind: &Kind, dialect: Dialect, room: &mut usize) -> Option<Models> {
     let custom = kind.custom.as_ref()?;
     let version = custom.version()?;
-    match room.checked_sub(version.weight()) {
-        Some(left) => {
-            *room = left;
-            Some(custom.definition.openapi_schema(version))
-        }
-        None => Some(custom.definition.openapi_bare(version)),
-    }
+    let left = room.checked_sub(version.weight());
+    *room = left.unwrap_or(*room);
+    Some(custom.definition.openapi(version, dialect, left.is_some()))
 }
 
 fn described<'a>(
-    kinds: impl Iterator<Item = (&'a Arc<Kind>, &'a Option<Value>)>,
+    kinds: impl Iterator<Item = (&'a Arc<Kind>, &'a Option<Models>)>,
 ) -> impl Iterator<Item = api::openapi::OpenApiResource<'a>> {
     use api::openapi::{Definition, OpenApiResource};
-    kinds.filter_map(|(kind, schema)| {
-        let schema = match schema {
-            Some(schema) => Definition::Custom(schema),
+    kinds.filter_map(|(kind, models)| {
+        let schema = match models {
+            Some(models) => Definition::Custom(models),
             None => Definition::BuiltIn(kind.resource.ty?),
         };
         Some(OpenApiResource { resource: &kind.resource, schema })
@@ -175,6 +190,19 @@ fn with_etag(mut response: Response<Body>, body: &[u8]) -> Response<Body> {
     let tag = format!("\"{:016X}\"", hash(&String::from_utf8_lossy(body), 0));
     if let Ok(value) = HeaderValue::from_str(&tag) {
         response.headers_mut().insert(ETAG, value);
+    }
+    response
+}
+
+/// A client that has the document already is told so, and not sent it again.
+fn unless_known(headers: &HeaderMap, mut response: Response<Body>) -> Response<Body> {
+    let tag = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok()).unwrap_or_default();
+    let known = headers.get(IF_NONE_MATCH).and_then(|known| known.to_str().ok()).unwrap_or_default();
+    let is_known = |known: &str| known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag;
+    if !tag.is_empty() && known.split(',').map(str::trim).any(is_known) {
+        *response.status_mut() = http::StatusCode::NOT_MODIFIED;
+        response.headers_mut().remove(CONTENT_TYPE);
+        return response.map(|_| Body::empty());
     }
     response
 }
@@ -192,7 +220,7 @@ fn empty_or_missing(path: &str) -> Response<Body> {
 
 fn missing() -> Response<Body> {
     let mut response = respond::build(404, "text/plain", Body::empty());
-    response.headers_mut().remove(http::header::CONTENT_TYPE);
+    response.headers_mut().remove(CONTENT_TYPE);
     response
 }
 

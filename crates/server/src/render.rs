@@ -79,8 +79,9 @@ fn in_version(kind: &Kind, object: &Object) -> Object {
     Object::new(object.key.clone(), json(kind, object), object.created, object.revision)
 }
 
-pub fn include_object(query: &Query) -> Result<IncludeObject> {
-    IncludeObject::parse(query.get("includeObject"))
+/// What the rows of a Table hold of their objects. Nobody else is asked.
+pub fn include_object(accept: Accept, query: &Query) -> Result<IncludeObject> {
+    IncludeObject::parse(if accept.shape == Shape::Table { query.get("includeObject") } else { "" })
 }
 
 /// One object.
@@ -92,12 +93,17 @@ pub fn object(kind: &Kind, accept: Accept, include: IncludeObject, object: &Obje
         }
         (Shape::Object, Format::Yaml) => yaml(&in_version(kind, object).value()),
         (Shape::Partial, _) => value(&partial(object), accept.format),
-        (Shape::PartialList, _) => Err(Status::not_acceptable(format!(
-            "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
-            go_type(kind, "")
-        ))),
+        (Shape::PartialList, _) => Err(no_list(kind)),
         (Shape::Table, format) => in_format(table_of_one(kind, include, object, true), format),
     }
+}
+
+/// Metadata of a list was asked for, and there is only one object.
+pub fn no_list(kind: &Kind) -> Status {
+    Status::not_acceptable(format!(
+        "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
+        go_type(kind, "")
+    ))
 }
 
 /// JSON text of a built-in kind in any format.
@@ -171,6 +177,12 @@ fn message<'a>(kind: &Kind, object: &'a Object) -> Cow<'a, [u8]> {
 
 fn partial(object: &Object) -> Value {
     let metadata: Value = serde_json::from_slice(object.metadata()).unwrap_or_default();
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+}
+
+/// The metadata of something that is not stored, such as a review.
+pub fn partial_of(value: &Value) -> Value {
+    let metadata = value.get("metadata").cloned().unwrap_or_else(|| json!({}));
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
 }
 
@@ -304,16 +316,26 @@ impl EventWriter {
                 object["kind"] = "PartialObjectMetadata".into();
                 object["apiVersion"] = "meta.k8s.io/v1".into();
             }
-            Shape::Table => {
-                let with_columns = !std::mem::replace(&mut self.columns_sent, true);
-                object["kind"] = "PartialObjectMetadata".into();
-                object["apiVersion"] = "meta.k8s.io/v1".into();
-                let columns = if with_columns { printer(kind).column_definitions() } else { Value::Null };
-                object = json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": revision_only(revision),
-                    "columnDefinitions": columns, "rows": [{"cells": [], "object": object}]});
-            }
+            Shape::Table => object = self.bookmark_table(kind, object, revision, initial_end),
         }
         self.value(out, "BOOKMARK", &object);
+    }
+
+    /// A bookmark is printed as an object would be that has nothing but a revision.
+    fn bookmark_table(&mut self, kind: &Kind, bookmark: Value, revision: Revision, initial_end: bool) -> Value {
+        let with_columns = !std::mem::replace(&mut self.columns_sent, true);
+        let printer = printer(kind);
+        let columns = if with_columns { printer.column_definitions() } else { Value::Null };
+        let text = serde_json::to_vec(&bookmark).unwrap_or_default();
+        let cells = printer.row(&Object::new("".into(), text.into(), revision, revision).tree(), clock::unix()).cells;
+        let shown = match self.include {
+            IncludeObject::Object => bookmark,
+            // The mark at the end of what existed is always told.
+            IncludeObject::None if !initial_end => Value::Null,
+            IncludeObject::None | IncludeObject::Metadata => partial_of(&bookmark),
+        };
+        json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": revision_only(revision),
+            "columnDefinitions": columns, "rows": [{"cells": cells, "object": shown}]})
     }
 
     pub fn error(&mut self, out: &mut Vec<u8>, status: &Status) {

@@ -20,6 +20,21 @@ pub fn aliased(path: &str) -> Option<&str> {
     path.strip_prefix("/clusters/root").filter(|rest| rest.starts_with("/clusters/"))
 }
 
+/// The address that is meant by an alias of it.
+pub fn meant(uri: &http::Uri) -> Option<http::Uri> {
+    let path = aliased(uri.path())?;
+    let with_query = uri.query().map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(with_query.parse().ok()?);
+    http::Uri::from_parts(parts).ok()
+}
+
+/// A path without its workspace.
+pub fn behind(path: &str) -> &str {
+    let Some(rest) = path.strip_prefix("/clusters/") else { return path };
+    rest.find('/').map_or("/", |at| &rest[at..])
+}
+
 /// `/services/apiexport/<workspace>/<export>`: where a provider looks into the workspaces that bind its export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Door {
@@ -217,6 +232,11 @@ impl Query {
         self.0.iter().any(|(k, _)| k == name)
     }
 
+    /// The same without one of the parameters.
+    pub fn without(&self, name: &str) -> Self {
+        Self(self.0.iter().filter(|(k, _)| k != name).cloned().collect())
+    }
+
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(k, _)| k == name).map(|(_, v)| v.as_str())
     }
@@ -237,6 +257,8 @@ pub enum Verb {
     Patch,
     Delete,
     DeleteCollection,
+    /// OPTIONS, which only what is behind a proxy answers. It has no name: a role has to allow every verb.
+    Options,
 }
 
 impl Verb {
@@ -255,6 +277,7 @@ impl Verb {
             "PATCH" => Self::Patch,
             "DELETE" if named => Self::Delete,
             "DELETE" => Self::DeleteCollection,
+            "OPTIONS" if named && target.subresource == "proxy" => Self::Options,
             _ => return None,
         })
     }
@@ -269,6 +292,7 @@ impl Verb {
             Self::Patch => "patch",
             Self::Delete => "delete",
             Self::DeleteCollection => "deletecollection",
+            Self::Options => "",
         }
     }
 }

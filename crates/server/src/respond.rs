@@ -55,20 +55,22 @@ async fn make(kind: &Arc<Kind>, accept: Accept, call: &Call, reply: Reply) -> Re
     match reply {
         Reply::Object { code, object } => {
             let object = if call.view.is_some() { wildcard::annotated(&object) } else { object };
-            let body = render::object(kind, accept, render::include_object(&call.query)?, &object)?;
+            let body = render::object(kind, accept, render::include_object(accept, &call.query)?, &object)?;
             Ok(build(code, content_type, body.into()))
         }
         Reply::Value { code, value } => {
             let value = match accept.shape {
                 Shape::Table if value["kind"] == "Scale" => {
-                    scale::table(&value, render::include_object(&call.query)?, clock::unix())
+                    scale::table(&value, render::include_object(accept, &call.query)?, clock::unix())
                 }
+                Shape::Partial if value["kind"] != "Status" => render::partial_of(&value),
+                Shape::PartialList if value["kind"] != "Status" => return Err(render::no_list(kind)),
                 _ => value,
             };
             Ok(build(code, content_type, render::value(&value, accept.format)?.into()))
         }
         Reply::List(list) => {
-            let body = render::list(kind, accept, render::include_object(&call.query)?, list).await?;
+            let body = render::list(kind, accept, render::include_object(accept, &call.query)?, list).await?;
             Ok(build(200, content_type, body))
         }
         Reply::Watch(stream) => {

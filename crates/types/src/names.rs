@@ -19,8 +19,16 @@ pub const EXCLUSIVE: &str = "edge.selvedge.dev/exclusive";
 pub const WORKSPACE_GRANTED: &str = "edge.selvedge.dev/workspace-granted";
 /// On a placed object at the center: how many edges hold it.
 pub const EXECUTING_COUNT: &str = "kubestellar.io/executing-count";
+/// On a placed object at the center whose status is that of several edges: on how many of them it is ready, as in
+/// `1 of 2 ready`.
+pub const EDGES: &str = "edge.selvedge.dev/edges";
 /// On a SyncTarget, with the value `cut`: the center drops and refuses the edge's link as a dead network would.
 pub const LINK: &str = "edge.selvedge.dev/link";
+/// On a SyncTarget: which of several machines with the edge's identity is let in, as JSON. Written by the center.
+pub const INSTANCES: &str = "edge.selvedge.dev/instances";
+/// On a SyncTarget: the machine to let in from now on, by its number in [`INSTANCES`], or `any` when only one is left.
+/// Taken away once done.
+pub const ACCEPT_INSTANCE: &str = "edge.selvedge.dev/accept-instance";
 /// On an object of an edge: the center has not yet said whether it takes what was written here while it was away.
 pub const PENDING: &str = "edge.selvedge.dev/pending-write";
 /// On a SyncTarget: what the certificate of its edge has to say besides the SyncTarget's uid. New with every joining; another
@@ -30,10 +38,16 @@ pub const CREDENTIAL: &str = "edge.selvedge.dev/credential";
 /// APIServices and definitions of kinds can be declared and placed that way.
 pub const ONLY: &str = "edge.selvedge.dev/only";
 pub const ONLY_EDGE: &str = "edge";
+/// The other value of [`ONLY`]: the object stays at the center, also if a placement selects it. On a Namespace: with
+/// all that is in it.
+pub const ONLY_CENTER: &str = "center";
 /// On a placed object, `true`: the edge makes it if it is not there, and never changes it after that.
 pub const CREATE_ONLY: &str = "edge.selvedge.dev/create-only";
 /// On a placed object, `true`: it stays on the edge, as the edge's own, when it is no longer placed there.
 pub const ORPHAN: &str = "edge.selvedge.dev/orphan";
+/// On a Namespace of an edge: the workspace that placed it there before. It stayed because users of the edge have
+/// objects of their own in it.
+pub const LEFT_BY: &str = "edge.selvedge.dev/left-by";
 /// On an object in a mailbox, as a label with the value `yes`: the edge made it, and reported it.
 pub const UPSYNCED: &str = "edge.kcp.io/upsynced";
 /// On every object that an edge has applied to a cluster, as a label: `yes` if it may delete it, `adopted` if it was there before.

@@ -11,6 +11,8 @@ const PAGE: &str = include_str!("../../../docs/controllers.md");
 fn cases() -> Vec<Case> {
     [
         crate::replicaset::CASES,
+        crate::replicaset::CONTROLLERS,
+        crate::autoscale::CASES,
         crate::deployment::CASES,
         crate::statefulset::CASES,
         crate::job::CASES,

@@ -3,6 +3,7 @@
 //! Each controller is a pure function from what is there to what has to be done, with a model that checks it under random orders
 //! of events, and a thin rim of `kube-runtime` that reads and writes any Kubernetes API.
 
+mod autoscale;
 mod bounds;
 mod cache;
 #[cfg(test)]
@@ -34,7 +35,7 @@ mod worker;
 mod world;
 mod written;
 
-use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 
 use kube::Client;
 use tokio::{sync::watch, task::JoinSet};
@@ -70,12 +71,14 @@ pub struct Options {
     pub terminated_pods: usize,
     /// Where volumes are directories of this machine; none where its node cannot use them.
     pub volumes: Option<PathBuf>,
+    /// How often each HorizontalPodAutoscaler is looked at.
+    pub autoscaler_period: Duration,
 }
 
 impl Default for Options {
     /// Upstream keeps 12,500, which is more than a small machine's whole memory.
     fn default() -> Self {
-        Self { terminated_pods: 500, volumes: None }
+        Self { terminated_pods: 500, volumes: None, autoscaler_period: Duration::from_secs(15) }
     }
 }
 
@@ -97,8 +100,10 @@ pub async fn run(clients: Clients, which: BTreeSet<Controller>, options: Options
         match controller {
             Controller::Deployment => tasks.spawn(deployment::controller(&mut setting)),
             Controller::ReplicaSet => tasks.spawn(replicaset::controller(&mut setting)),
+            Controller::ReplicationController => tasks.spawn(replicaset::of_controllers(&mut setting)),
             Controller::DaemonSet => tasks.spawn(daemonset::controller(&mut setting)),
             Controller::Disruption => tasks.spawn(disruption::controller(&mut setting)),
+            Controller::Autoscaler => tasks.spawn(autoscale::controller(&mut setting)),
             Controller::NodeLifecycle => tasks.spawn(nodes::controller(&mut setting)),
             Controller::Scheduler => tasks.spawn(scheduler::controller(&mut setting)),
             Controller::StatefulSet => tasks.spawn(statefulset::controller(&mut setting)),

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 pub enum Controller {
     Deployment,
     ReplicaSet,
+    ReplicationController,
     StatefulSet,
     DaemonSet,
     Job,
@@ -15,6 +16,7 @@ pub enum Controller {
     EndpointSliceMirroring,
     PodGarbageCollector,
     Disruption,
+    Autoscaler,
     NodeLifecycle,
     Scheduler,
     VolumeBinder,
@@ -25,9 +27,10 @@ pub enum Controller {
 }
 
 impl Controller {
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Deployment,
         Self::ReplicaSet,
+        Self::ReplicationController,
         Self::StatefulSet,
         Self::DaemonSet,
         Self::Job,
@@ -36,6 +39,7 @@ impl Controller {
         Self::EndpointSliceMirroring,
         Self::PodGarbageCollector,
         Self::Disruption,
+        Self::Autoscaler,
         Self::NodeLifecycle,
         Self::Scheduler,
         Self::VolumeBinder,
@@ -50,6 +54,7 @@ impl Controller {
         match self {
             Self::Deployment => "deployment",
             Self::ReplicaSet => "replicaset",
+            Self::ReplicationController => "replicationcontroller",
             Self::StatefulSet => "statefulset",
             Self::DaemonSet => "daemonset",
             Self::Job => "job",
@@ -58,6 +63,7 @@ impl Controller {
             Self::EndpointSliceMirroring => "endpointslice-mirroring",
             Self::PodGarbageCollector => "pod-garbage-collector",
             Self::Disruption => "disruption",
+            Self::Autoscaler => "horizontal-pod-autoscaler",
             Self::NodeLifecycle => "node-lifecycle",
             Self::Scheduler => "scheduler",
             Self::VolumeBinder => "persistentvolume-binder",

@@ -13,6 +13,9 @@ use crate::{
 /// So many keys of one controller are looked at together, as upstream's controllers do.
 const TOGETHER: usize = 5;
 
+/// What the server says of new objects in a namespace that is being deleted.
+const TERMINATING: &str = "because it is being terminated";
+
 /// Why a controller could not do its work. It tries again.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -40,6 +43,16 @@ impl Error {
     /// Somebody else wrote first: nothing is wrong, the cache is only late.
     pub fn is_conflict(&self) -> bool {
         self.code() == 409
+    }
+
+    /// Nothing is wrong, the cache is only late: somebody else wrote first, or what this is about is gone or goes with
+    /// its namespace.
+    pub fn is_race(&self) -> bool {
+        match self.code() {
+            404 | 409 => true,
+            403 => self.to_string().contains(TERMINATING),
+            _ => false,
+        }
     }
 }
 
@@ -84,8 +97,8 @@ pub async fn work<R: Reconciler>(name: &'static str, queue: Arc<Queue>, reconcil
                 Ok(None) => Again::No,
                 Ok(Some(wait)) => Again::In(wait),
                 Err(error) => {
-                    if error.is_conflict() {
-                        tracing::debug!(controller = name, %key, %error, "somebody else wrote first; trying again");
+                    if error.is_race() {
+                        tracing::debug!(controller = name, %key, %error, "the cache is late; trying again");
                     } else {
                         tracing::warn!(controller = name, %key, %error, "it did not work; trying again");
                     }

@@ -112,10 +112,13 @@ pub fn apply(ctx: &Context<'_>, live: Option<&Value>, config: &Value, force: boo
 /// as a whole are refused: half of them would be lost unnoticed.
 pub fn overlay(schema: &Schema, ty: TypeId, object: &Value, config: &Value) -> std::result::Result<Value, String> {
     let ty = typed::Ty::new(schema, ty);
-    ty.validate(config)?;
+    ty.validate(config).map_err(|why| format!("failed to convert patch object to typed object: {why}"))?;
     let atomic = ty.atomic_parts(config);
     if !atomic.is_empty() {
-        return Err(format!("may not mutate atomic arrays, maps or structs: {}", atomic.join(", ")));
+        return Err(format!(
+            "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {}",
+            atomic.join(", ")
+        ));
     }
     Ok(ty.merge(object, config))
 }

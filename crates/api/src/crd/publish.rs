@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::definition::{Definition, Version};
 use super::node::text;
+use crate::openapi::{Dialect, Models};
 
 const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. Servers should \
     convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: \
@@ -16,25 +17,24 @@ const METADATA: &str = "Standard object's metadata. More info: \
 const LIST_METADATA: &str = "Standard list metadata. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Dialect {
-    V2,
-    V3,
+/// A resource that is embedded in another has these descriptions.
+const EMBEDDED_API_VERSION: &str = "apiVersion defines the versioned schema of this representation of an object. More \
+    info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources";
+const EMBEDDED_KIND: &str = "kind is a string value representing the type of this object. In CamelCase. More info: \
+    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
+
+fn reference(dialect: Dialect, name: &str) -> Value {
+    json!({ "$ref": dialect.reference(name) })
 }
 
-impl Dialect {
-    fn reference(self, name: &str) -> Value {
-        match self {
-            Self::V2 => json!({ "$ref": format!("#/definitions/{name}") }),
-            Self::V3 => json!({ "allOf": [{ "$ref": format!("#/components/schemas/{name}") }] }),
-        }
-    }
-
-    fn described(self, name: &str, description: &str) -> Value {
-        let mut value = self.reference(name);
-        value["description"] = description.into();
-        value
-    }
+/// In v3 a reference with a description beside it is wrapped.
+fn described(dialect: Dialect, name: &str, description: &str) -> Value {
+    let mut value = match dialect {
+        Dialect::V2 => reference(dialect, name),
+        Dialect::V3 => json!({ "allOf": [reference(dialect, name)] }),
+    };
+    value["description"] = description.into();
+    value
 }
 
 impl Definition {
@@ -45,36 +45,24 @@ impl Definition {
         format!("{}.{version}.{kind}", parts.join("."))
     }
 
-    /// The schemas that OpenAPI v3 has of a version, by name: the object's and its list's.
-    pub fn openapi_v3(&self, version: &Version) -> Vec<(String, Value)> {
-        self.models(version, Dialect::V3)
-    }
-
-    /// The same for OpenAPI v2, which has fewer words.
-    pub fn openapi_v2(&self, version: &Version) -> Vec<(String, Value)> {
-        self.models(version, Dialect::V2)
-    }
-
-    /// The object's schema alone, as OpenAPI v3 has it.
-    pub fn openapi_schema(&self, version: &Version) -> Value {
-        self.object_model(version, Dialect::V3)
-    }
-
-    /// The same without fields, for where there is no room for them.
-    pub fn openapi_bare(&self, version: &Version) -> Value {
-        let mut model = Map::from_iter([
-            ("type".to_owned(), json!("object")),
-            ("x-kubernetes-preserve-unknown-fields".to_owned(), json!(true)),
-        ]);
-        add_object_fields(&mut model, Dialect::V3);
-        self.finish(model, version, &self.names.kind)
-    }
-
-    fn models(&self, version: &Version, dialect: Dialect) -> Vec<(String, Value)> {
+    /// The schemas that a document has of a version: the object's and its list's. Without `fields` the object's schema
+    /// names none but those of every object, for documents that have no room for more.
+    pub fn openapi(&self, version: &Version, dialect: Dialect, fields: bool) -> Models {
         let name = self.model_name(&version.name, &self.names.kind);
         let list = self.list_model(version, &name, dialect);
+        let object = if fields { self.object_model(version, dialect) } else { self.bare_model(version, dialect) };
         let list_name = self.model_name(&version.name, &self.names.list_kind);
-        vec![(name, self.object_model(version, dialect)), (list_name, list)]
+        Models { object: (name, object), list: (list_name, list) }
+    }
+
+    fn bare_model(&self, version: &Version, dialect: Dialect) -> Value {
+        let mut model = Map::from_iter([("type".to_owned(), json!("object"))]);
+        // Clients of v2 take a schema with fields for all there is.
+        if dialect == Dialect::V3 {
+            model.insert("x-kubernetes-preserve-unknown-fields".to_owned(), json!(true));
+            add_object_fields(&mut model, dialect);
+        }
+        self.finish(model, version, &self.names.kind)
     }
 
     fn object_model(&self, version: &Version, dialect: Dialect) -> Value {
@@ -93,11 +81,11 @@ impl Definition {
     fn list_model(&self, version: &Version, item: &str, dialect: Dialect) -> Value {
         let plural = &self.names.plural;
         let items = json!({
-            "type": "array", "items": dialect.reference(item),
+            "type": "array", "items": reference(dialect, item),
             "description": format!("List of {plural}. More info: \
                 https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"),
         });
-        let meta = dialect.described("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta", LIST_METADATA);
+        let meta = described(dialect, "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta", LIST_METADATA);
         let mut fields = Map::from_iter([("items".to_owned(), items), ("metadata".to_owned(), meta)]);
         add_type_meta(&mut fields);
         let description = format!("{} is a list of {}", self.names.list_kind, self.names.kind);
@@ -131,7 +119,7 @@ fn add_object_fields(model: &mut Map<String, Value>, dialect: Dialect) {
         Some(Value::Object(fields)) => fields,
         _ => Map::new(),
     };
-    let meta = dialect.described("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", METADATA);
+    let meta = described(dialect, "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", METADATA);
     fields.insert("metadata".to_owned(), meta);
     add_type_meta(&mut fields);
     model.insert("properties".to_owned(), Value::Object(fields));
@@ -142,14 +130,18 @@ fn add_type_meta(properties: &mut Map<String, Value>) {
     properties.insert("kind".to_owned(), json!({ "type": "string", "description": KIND }));
 }
 
-/// What v2 cannot say is left out of it, with everything that hangs on it.
-const NOT_IN_V2: &[&str] = &["nullable", "allOf", "anyOf", "oneOf", "not"];
+/// What v2 cannot say is left out of it, with everything that hangs on it. Defaults are left out as well.
+const NOT_IN_V2: &[&str] = &["nullable", "allOf", "anyOf", "oneOf", "not", "default"];
 
 fn published(raw: &Map<String, Value>, dialect: Dialect) -> Map<String, Value> {
     let flag = |key: &str| raw.get(key).and_then(Value::as_bool).unwrap_or(false);
     let mut model = Map::new();
     for (key, value) in raw {
         if dialect == Dialect::V2 && NOT_IN_V2.contains(&key.as_str()) {
+            continue;
+        }
+        // A flag that is not set is as good as none.
+        if *value == Value::Bool(false) && !matches!(key.as_str(), "default" | "example" | "additionalProperties") {
             continue;
         }
         let value = match (key.as_str(), value) {
@@ -197,6 +189,10 @@ fn fit_v2(model: &mut Map<String, Value>, raw: &Map<String, Value>) {
             model.remove("required");
         }
     }
+    let values = raw.get("additionalProperties").and_then(Value::as_object);
+    if values.is_some_and(|values| flag(values, "nullable")) {
+        model.remove("required");
+    }
 }
 
 /// A field that may be a number or a text says so in plain OpenAPI too, unless it already does.
@@ -222,6 +218,9 @@ fn unfold(model: &mut Map<String, Value>) {
 
 fn embed(model: &mut Map<String, Value>, dialect: Dialect) {
     add_object_fields(model, dialect);
+    for (field, description) in [("apiVersion", EMBEDDED_API_VERSION), ("kind", EMBEDDED_KIND)] {
+        model["properties"][field]["description"] = description.into();
+    }
     let required = model.entry("required").or_insert_with(|| json!([]));
     if let Some(list) = required.as_array_mut() {
         for key in ["kind", "apiVersion"] {

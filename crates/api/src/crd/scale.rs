@@ -12,6 +12,11 @@ fn steps(path: &str) -> impl Iterator<Item = &str> {
     path.strip_prefix('.').unwrap_or(path).split('.')
 }
 
+/// A value as Go prints it.
+fn shown(value: &Value) -> String {
+    value.as_str().map_or_else(|| crate::patch::go::plain(value), str::to_owned)
+}
+
 /// What a path leads to; `None` when a step of it is missing.
 fn find<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String> {
     let mut here = object;
@@ -19,7 +24,8 @@ fn find<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String> 
         let Value::Object(map) = here else {
             let got = type_name(here);
             return Err(format!(
-                "{path} accessor error: {here} is of the type {got}, expected map[string]interface{{}}"
+                "{path} accessor error: {} is of the type {got}, expected map[string]interface{{}}",
+                shown(here)
             ));
         };
         match map.get(step) {
@@ -34,7 +40,9 @@ fn find_integer(object: &Value, path: &str) -> Result<Option<i64>, String> {
     let Some(value) = find(object, path)? else { return Ok(None) };
     match value.as_i64() {
         Some(number) => Ok(Some(number)),
-        None => Err(format!("{path} accessor error: {value} is of the type {}, expected int64", type_name(value))),
+        None => {
+            Err(format!("{path} accessor error: {} is of the type {}, expected int64", shown(value), type_name(value)))
+        }
     }
 }
 
@@ -42,7 +50,9 @@ fn find_text<'a>(object: &'a Value, path: &str) -> Result<Option<&'a str>, Strin
     let Some(value) = find(object, path)? else { return Ok(None) };
     match value.as_str() {
         Some(text) => Ok(Some(text)),
-        None => Err(format!("{path} accessor error: {value} is of the type {}, expected string", type_name(value))),
+        None => {
+            Err(format!("{path} accessor error: {} is of the type {}, expected string", shown(value), type_name(value)))
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::field::FieldErrors;
+use crate::openapi::Dialect;
 
 /// A definition with a bit of everything.
 pub(crate) fn gadgets() -> Value {
@@ -303,7 +304,7 @@ fn webhooks_are_asked_and_their_answers_checked() {
 fn openapi_shows_what_objects_have() {
     let definition = compiled();
     let version = &definition.versions[0];
-    let schema = definition.openapi_schema(version);
+    let schema = definition.openapi(version, Dialect::V3, true).object.1;
     let meta = "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
     assert_eq!(schema["properties"]["metadata"]["allOf"][0]["$ref"], meta);
     assert_eq!(
@@ -318,12 +319,14 @@ fn openapi_shows_what_objects_have() {
     assert_eq!(spec["pod"]["required"], json!(["kind", "apiVersion"]));
     assert_eq!(spec["pod"]["properties"]["metadata"]["allOf"][0]["$ref"], meta);
     assert_eq!(spec["choice"]["oneOf"], json!([{ "required": ["a"] }, { "required": ["b"] }]));
-    let v2 = definition.openapi_v2(version);
-    assert_eq!(v2[0].0, "com.example.v1.Gadget");
-    assert_eq!(v2[1].0, "com.example.v1.GadgetList");
-    let spec = &v2[0].1["properties"]["spec"]["properties"];
+    let v2 = definition.openapi(version, Dialect::V2, true);
+    assert_eq!((v2.object.0.as_str(), v2.list.0.as_str()), ("com.example.v1.Gadget", "com.example.v1.GadgetList"));
+    let spec = &v2.object.1["properties"]["spec"]["properties"];
     assert_eq!(spec["maybe"], json!({}));
     assert!(spec["choice"].get("oneOf").is_none() && spec["pod"].get("properties").is_none());
+    assert!(spec["colour"].get("default").is_none());
+    let bare = definition.openapi(version, Dialect::V2, false).object.1;
+    assert_eq!((&bare["type"], bare.get("properties")), (&json!("object"), None));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::Dialect;
+use super::{Dialect, meanings};
 use crate::catalogue;
 use crate::schema::{Field, Gvk, ListType, Presence, Schema, Shape, Struct, Type, TypeId};
 
@@ -59,6 +59,7 @@ impl<'a> Definitions<'a> {
         if !kinds.is_empty() {
             definition["x-kubernetes-group-version-kind"] = kinds.into();
         }
+        meanings::describe(&ty.name, &mut definition);
         if let Some(union) = &ty.union {
             definition["x-kubernetes-unions"] = json!([union_of(union)]);
         }

@@ -7,6 +7,7 @@ use crate::catalogue::{Resource, Subresource};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const BODIES: [&str; 3] = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
+const CUSTOM_BODIES: [&str; 2] = [BODIES[0], BODIES[1]];
 const STREAMS: [&str; 2] = ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
 const WRITE: &[&str] = &["dryRun", "fieldManager", "fieldValidation"];
 const PATCH: &[&str] = &["dryRun", "fieldManager", "fieldValidation", "force"];
@@ -40,7 +41,7 @@ pub(super) struct Paths<'a> {
     pub(super) list: &'a str,
     /// The definition that a subresource speaks.
     pub(super) subresource: &'a dyn Fn(&Subresource) -> String,
-    /// Custom resources take no strategic merge patch.
+    /// Custom resources take no strategic merge patch, and are told in JSON and YAML only.
     pub(super) custom: bool,
 }
 
@@ -137,16 +138,19 @@ impl Paths<'_> {
         }
         if r.can("deletecollection") {
             let id = format!("delete{}Collection{}{}", self.prefix(), self.scope(), r.kind);
-            let mut parameters: Vec<&str> = LIST.iter().chain(DELETE).copied().collect();
-            parameters.retain(|p| !matches!(*p, "allowWatchBookmarks" | "watch"));
-            parameters.sort_unstable();
+            let mut parameters: Vec<&str> = LIST.to_vec();
+            if !self.custom {
+                parameters.extend(DELETE);
+                parameters.retain(|p| !matches!(*p, "allowWatchBookmarks" | "watch"));
+                parameters.sort_unstable();
+            }
             let status = format!("{META}.Status");
             let delete = Operation {
                 action: "deletecollection",
                 id,
                 kind,
                 parameters,
-                body: Some(Body::DeleteOptions),
+                body: (!self.custom).then_some(Body::DeleteOptions),
                 response: Some(&status),
                 codes: &["200"],
                 stream: false,
@@ -211,7 +215,11 @@ impl Paths<'_> {
     }
 
     fn subresource(&self, s: &Subresource, into: &mut Map<String, Value>) {
-        let kind = (&*s.group, &*s.version, &*s.kind);
+        let own = self.resource;
+        let kind = match self.custom {
+            true => (&*own.group, &*own.version, &*own.kind),
+            false => (&*s.group, &*s.version, &*s.kind),
+        };
         let suffix = capital(&s.name);
         if matches!(&*s.name, "proxy" | "exec" | "attach" | "portforward") {
             let methods: &[&str] = match &*s.name {
@@ -251,10 +259,12 @@ impl Paths<'_> {
     /// Reading or writing one object, or a subresource of it.
     fn verb(&self, verb: &str, suffix: &str, kind: (&str, &str, &str), definition: &str) -> Value {
         let (action, name, parameters, body, codes): (_, _, &[&str], _, &[&str]) = match verb {
+            "get" if self.custom => ("get", "read", &["resourceVersion"], None, &["200"]),
             "get" => ("get", "read", &[], None, &["200"]),
             "update" => ("put", "replace", WRITE, Some(Body::Object(definition)), &["200", "201"]),
             "create" => ("post", "create", WRITE, Some(Body::Object(definition)), &["200", "201", "202"]),
-            _ => ("patch", "patch", PATCH, Some(Body::Patch { strategic: !self.custom }), &["200", "201"]),
+            _ if self.custom => ("patch", "patch", PATCH, Some(Body::Patch { strategic: false }), &["200"]),
+            _ => ("patch", "patch", PATCH, Some(Body::Patch { strategic: true }), &["200", "201"]),
         };
         self.operation(&Operation {
             action,
@@ -295,8 +305,11 @@ impl Paths<'_> {
             "x-kubernetes-group-version-kind": {"group": group, "kind": kind, "version": version},
         });
         let mut parameters: Vec<Value> = operation.parameters.iter().map(|p| self.query(p)).collect();
-        let media: Vec<&str> =
-            BODIES.iter().chain(if operation.stream { &STREAMS[..] } else { &[] }).copied().collect();
+        let media: Vec<&str> = match (self.custom, operation.stream) {
+            (true, _) => CUSTOM_BODIES.to_vec(),
+            (false, true) => BODIES.iter().chain(&STREAMS).copied().collect(),
+            (false, false) => BODIES.to_vec(),
+        };
         match self.dialect {
             Dialect::V3 => {
                 if let Some(body) = &operation.body {
@@ -315,12 +328,9 @@ impl Paths<'_> {
             Dialect::V2 => {
                 if let Some(body) = &operation.body {
                     parameters.push(self.v2_body(body));
-                    let types: &[&str] = match body {
-                        Body::Patch { strategic: true } => &PATCHES,
-                        Body::Patch { strategic: false } => &PLAIN_PATCHES,
-                        _ => &["*/*"],
-                    };
-                    written["consumes"] = json!(types);
+                    written["consumes"] = json!(self.body_types(body));
+                } else if self.custom {
+                    written["consumes"] = json!(CUSTOM_BODIES);
                 }
                 written["produces"] = json!(media);
                 written["schemes"] = json!(["https"]);
@@ -345,14 +355,19 @@ impl Paths<'_> {
         }
     }
 
-    fn v3_body(&self, body: &Body<'_>) -> Value {
-        let schema = json!({"schema": {"$ref": self.dialect.reference(&Self::body_name(body))}});
-        let types: &[&str] = match body {
+    fn body_types(&self, body: &Body<'_>) -> &'static [&'static str] {
+        match body {
             Body::Patch { strategic: true } => &PATCHES,
             Body::Patch { strategic: false } => &PLAIN_PATCHES,
+            _ if self.custom => &CUSTOM_BODIES,
             _ => &["*/*"],
-        };
-        let content: Map<String, Value> = types.iter().map(|t| ((*t).to_owned(), schema.clone())).collect();
+        }
+    }
+
+    fn v3_body(&self, body: &Body<'_>) -> Value {
+        let schema = json!({"schema": {"$ref": self.dialect.reference(&Self::body_name(body))}});
+        let content: Map<String, Value> =
+            self.body_types(body).iter().map(|t| ((*t).to_owned(), schema.clone())).collect();
         let mut written = json!({"content": content});
         if !matches!(body, Body::DeleteOptions) {
             written["required"] = true.into();

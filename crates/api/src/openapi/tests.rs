@@ -97,22 +97,30 @@ fn custom_resources_join_in() {
         subresources: Vec::new(),
         ty: None,
     };
-    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
-        "port": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]},
-        "size": {"type": "integer", "default": 1}}}}});
-    let one = || std::iter::once(OpenApiResource { resource: &resource, schema: Definition::Custom(&schema) });
+    let models = Models {
+        object: (
+            "com.example.stable.v1.CronTab".into(),
+            json!({"type": "object", "x-kubernetes-group-version-kind": [{"kind": "CronTab"}]}),
+        ),
+        list: ("com.example.stable.v1.CronTabList".into(), json!({"type": "object"})),
+    };
+    let one = || std::iter::once(OpenApiResource { resource: &resource, schema: Definition::Custom(&models) });
     let document = read(&v3(builtin(), ("stable.example.com", "v1"), one()));
     check_references(&document, &document);
     let definition = &document["components"]["schemas"]["com.example.stable.v1.CronTab"];
-    assert_eq!(definition["properties"]["spec"]["properties"]["size"]["default"], 1);
     assert_eq!(definition["x-kubernetes-group-version-kind"][0]["kind"], "CronTab");
     let path = &document["paths"]["/apis/stable.example.com/v1/namespaces/{namespace}/crontabs/{name}"];
     assert_eq!(path["get"]["operationId"], "readStableExampleComV1NamespacedCronTab");
+    let told = path["get"]["responses"]["200"]["content"].as_object().unwrap();
+    assert_eq!(told.keys().collect::<Vec<_>>(), ["application/json", "application/yaml"]);
+    assert_eq!(document["info"]["title"], "Kubernetes CRD Swagger");
     let types = path["patch"]["requestBody"]["content"].as_object().unwrap();
     assert!(!types.contains_key("application/strategic-merge-patch+json"));
 
     let document = read(&v2(builtin(), one()));
     check_references(&document, &document);
-    let spec = &document["definitions"]["com.example.stable.v1.CronTab"]["properties"]["spec"]["properties"];
-    assert_eq!(*spec, json!({"port": {"x-kubernetes-int-or-string": true}, "size": {"type": "integer"}}));
+    assert_eq!(document["definitions"]["com.example.stable.v1.CronTabList"], models.list.1);
+    let meta = &document["definitions"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"]["properties"];
+    let created = meta["creationTimestamp"]["description"].as_str().unwrap();
+    assert!(created.starts_with("CreationTimestamp is a timestamp"));
 }

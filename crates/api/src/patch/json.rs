@@ -14,8 +14,24 @@ const MAX_OPERATIONS: usize = 10_000;
 /// Copies may not add more than this: a short patch could otherwise double a document again and again.
 const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
-/// Applies a JSON patch; `doc` is untouched when any operation fails.
+/// Applies a JSON patch; `doc` is untouched when any operation fails, or when it would be no object any more.
 pub fn json(doc: &mut Value, patch: &[u8]) -> Result<()> {
+    let mut patched = doc.clone();
+    json_to_any(&mut patched, patch)?;
+    if !patched.is_object() {
+        return Err(rejected());
+    }
+    *doc = patched;
+    Ok(())
+}
+
+/// The same for callers that look at what comes out: a patch may replace the whole document by a list.
+pub fn json_to_any(doc: &mut Value, patch: &[u8]) -> Result<()> {
+    if json_tested(doc, patch)? { Ok(()) } else { Err(rejected()) }
+}
+
+/// The same, but a `test` that finds another value is no error: the answer is `false` then.
+pub fn json_tested(doc: &mut Value, patch: &[u8]) -> Result<bool> {
     let operations = decode(patch)?;
     if operations.len() > MAX_OPERATIONS {
         return Err(Status::too_large(format!(
@@ -26,10 +42,25 @@ pub fn json(doc: &mut Value, patch: &[u8]) -> Result<()> {
     let mut patched = doc.clone();
     let mut copied = 0;
     for operation in operations {
-        apply(&mut patched, operation, &mut copied).ok_or_else(rejected)?;
+        if operation.get("op").and_then(Value::as_str) != Some("test") {
+            apply(&mut patched, operation, &mut copied).ok_or_else(rejected)?;
+        } else if !holds(&mut patched, &operation).ok_or_else(rejected)? {
+            return Ok(false);
+        }
     }
     *doc = patched;
-    Ok(())
+    Ok(true)
+}
+
+/// Whether the value that a `test` names is there.
+fn holds(doc: &mut Value, operation: &Map<String, Value>) -> Option<bool> {
+    let path = operation.get("path").and_then(Value::as_str)?;
+    let wanted = operation.get("value").unwrap_or(&Value::Null);
+    if path.is_empty() {
+        return Some(doc == wanted);
+    }
+    let (parent, key) = find(doc, path)?;
+    Some(get(parent, &key)?.unwrap_or(&Value::Null) == wanted)
 }
 
 /// Upstream keeps to itself which operation failed and why.
@@ -85,6 +116,8 @@ fn apply(doc: &mut Value, mut operation: Map<String, Value>, copied: &mut usize)
             let (parent, key) = find(doc, path)?;
             remove(parent, &key).map(drop)
         }
+        // The whole document, which has to be one again.
+        "replace" if path.is_empty() => (value.is_object() || value.is_array()).then(|| *doc = value),
         "replace" => {
             let (parent, key) = find(doc, path)?;
             replace(parent, &key, value)
@@ -104,11 +137,6 @@ fn apply(doc: &mut Value, mut operation: Map<String, Value>, copied: &mut usize)
             }
             let (parent, key) = find(doc, path)?;
             add(parent, &key, copy)
-        }
-        "test" => {
-            let (parent, key) = find(doc, path)?;
-            let found = get(parent, &key)?;
-            (found.unwrap_or(&Value::Null) == &value).then_some(())
         }
         _ => None,
     }
@@ -214,7 +242,7 @@ mod tests {
 
     fn patched(doc: &Value, patch: &Value) -> Result<Value> {
         let mut doc = doc.clone();
-        json(&mut doc, patch.to_string().as_bytes()).map(|()| doc)
+        json_to_any(&mut doc, patch.to_string().as_bytes()).map(|()| doc)
     }
 
     #[test]
@@ -239,6 +267,12 @@ mod tests {
             (json!([{"op":"add","path":"/list/-4","value":4}]), "/list", json!([4, 1, 2, 3])),
             (json!([{"op":"remove","path":"/list/-1"}]), "/list", json!([1, 2])),
             (json!([{"op":"replace","path":"/list/1","value":9}]), "/list", json!([1, 9, 3])),
+            (
+                json!([{"op":"replace","path":"","value":{"a":1}},{"op":"add","path":"/b","value":2}]),
+                "",
+                json!({"a":1,"b":2}),
+            ),
+            (json!([{"op":"test","path":"","value":doc},{"op":"replace","path":"","value":[1]}]), "", json!([1])),
         ];
         for (patch, at, want) in cases {
             let got = patched(&doc, &patch).unwrap();
@@ -259,6 +293,11 @@ mod tests {
             json!({"op":"add","path":"/absent/x","value":1}),
             json!({"op":"add","path":"/data/k/x","value":1}),
             json!({"op":"add","path":"","value":{}}),
+            json!({"op":"replace","path":"","value":[1]}),
+            json!({"op":"replace","path":"","value":"text"}),
+            json!({"op":"replace","path":"","value":null}),
+            json!({"op":"replace","path":""}),
+            json!({"op":"test","path":"","value":{}}),
             json!({"op":"move","from":"/data/absent","path":"/data/x"}),
             json!({"op":"frob","path":"/data/k"}),
             json!({"op":"add"}),

@@ -8,7 +8,7 @@ mod merge;
 mod order;
 mod strategic;
 
-pub use json::json;
+pub use json::{json, json_tested, json_to_any};
 pub use merge::merge;
 pub use strategic::strategic;
 

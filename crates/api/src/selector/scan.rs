@@ -34,6 +34,11 @@ pub fn rare_at<'a>(json: &'a [u8], path: &[&str]) -> Option<&'a [u8]> {
     raw_at(json, path)
 }
 
+/// Whether a word is anywhere in an object. It may stand where it means something else.
+pub fn mentions(json: &[u8], word: &str) -> bool {
+    memchr::memmem::find(json, word.as_bytes()).is_some()
+}
+
 /// The string at a path; `None` if there is none, or something that is no string.
 pub fn string_at<'a>(json: &'a [u8], path: &[&str]) -> Option<Cow<'a, str>> {
     let raw = raw_at(json, path)?;

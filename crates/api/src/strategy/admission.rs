@@ -148,6 +148,7 @@ pub fn protect_storage(kind: &str, obj: &mut Value) {
     let finalizer = match kind {
         "PersistentVolume" => "kubernetes.io/pv-protection",
         "PersistentVolumeClaim" => "kubernetes.io/pvc-protection",
+        "VolumeAttributesClass" => "kubernetes.io/vac-protection",
         _ => return,
     };
     let Some(metadata) = within(obj, "metadata") else { return };

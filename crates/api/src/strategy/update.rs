@@ -65,8 +65,9 @@ fn object(resource: &Resource, new: &mut Value, old: &Value, now: Now<'_>) {
     }
 }
 
-/// The annotation in which a center counts the edges that hold an object. It says nothing about what is wanted, so it raises no generation.
-const EXECUTING_COUNT: &str = "kubestellar.io/executing-count";
+/// The annotations in which a center counts the edges of an object. They say nothing about what is wanted, so they
+/// raise no generation.
+const COUNTED_BY_CENTER: [&str; 2] = ["kubestellar.io/executing-count", "edge.selvedge.dev/edges"];
 
 fn differs(new: &Value, old: &Value, path: &[&str]) -> bool {
     let (new, old) = (at(new, path), at(old, path));
@@ -75,7 +76,9 @@ fn differs(new: &Value, old: &Value, path: &[&str]) -> bool {
     }
     let wanted = |annotations: Option<&Value>| {
         let mut annotations = annotations?.as_object()?.clone();
-        annotations.remove(EXECUTING_COUNT);
+        for name in COUNTED_BY_CENTER {
+            annotations.remove(name);
+        }
         (!annotations.is_empty()).then_some(annotations)
     };
     wanted(new) != wanted(old)

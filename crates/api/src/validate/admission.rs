@@ -13,11 +13,20 @@ const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 pub(super) fn rules(kind: &str) -> Rules {
     match kind {
         "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => Rules::new(webhooks).before(|_, _| {}),
-        "ValidatingAdmissionPolicy" => Rules::new(policy).before(|_, _| {}),
+        "ValidatingAdmissionPolicy" => Rules::new(policy).updated(|new, old| if_changed(new, old, policy)),
         "ValidatingAdmissionPolicyBinding" => Rules::new(binding).before(|_, _| {}),
-        "MutatingAdmissionPolicy" => Rules::new(mutating_policy).before(|_, _| {}),
-        "MutatingAdmissionPolicyBinding" => Rules::new(bound).before(|_, _| {}),
+        "MutatingAdmissionPolicy" => {
+            Rules::new(mutating_policy).updated(|new, old| if_changed(new, old, mutating_policy))
+        }
+        "MutatingAdmissionPolicyBinding" => Rules::new(mutating_binding).before(|_, _| {}),
         _ => Rules::new(|_| {}),
+    }
+}
+
+/// What was accepted once stays acceptable: rules became stricter since, and labels and finalizers must go on changing.
+fn if_changed(new: Node<'_>, old: Node<'_>, rules: fn(Node<'_>)) {
+    if !new.get("spec").same(old.get("spec")) {
+        rules(new);
     }
 }
 
@@ -63,7 +72,7 @@ fn webhook(hook: Node<'_>) {
     meta::label_selector(hook.get("objectSelector"));
     given_one_of(hook.get("reinvocationPolicy"), &["IfNeeded", "Never"]);
     client_config(hook.get("clientConfig"));
-    match_conditions(hook.get("matchConditions"), &Known::of_webhook());
+    match_conditions(hook.get("matchConditions"), &Known::of_conditions(false));
 }
 
 fn given_one_of(node: Node<'_>, supported: &[&str]) {
@@ -256,8 +265,12 @@ fn policy_base(spec: Node<'_>) -> Known {
             }
             names::dns1035_label(version_name).iter().for_each(|complaint| version.invalid(complaint));
         }
-        if kind.get("kind").is_empty() {
-            kind.get("kind").required("");
+        let name = kind.get("kind");
+        let complaints = names::dns1035_label(&name.str().to_lowercase());
+        if name.is_empty() {
+            name.required("");
+        } else if !complaints.is_empty() {
+            name.invalid(&format!("may have mixed case, but should otherwise match: {}", complaints.join(",")));
         }
     }
     let constraints = spec.get("matchConstraints");
@@ -270,15 +283,16 @@ fn policy_base(spec: Node<'_>) -> Known {
     } else {
         constraints.required("");
     }
+    match_conditions(spec.get("matchConditions"), &Known::of_conditions(kind.is_set()));
     let mut known = Known::of_policy(kind.is_set());
     variables(spec.get("variables"), &mut known);
-    match_conditions(spec.get("matchConditions"), &known);
     known
 }
 
 fn policy(root: Node<'_>) {
     let spec = root.get("spec");
     let known = policy_base(spec);
+    let known_to_messages = known.of_messages();
     let (validations, audits) = (spec.get("validations"), spec.get("auditAnnotations"));
     if validations.is_empty() && audits.is_empty() {
         let text = "validations or auditAnnotations must contain at least one item";
@@ -294,9 +308,9 @@ fn policy(root: Node<'_>) {
         if !expression.is_empty() && expression.str().trim().is_empty() {
             expression.invalid("must be non-empty if specified");
         }
-        known.check(expression, &[Type::Text]);
+        known_to_messages.check(expression, &[Type::Text]);
         if !message.is_empty() && message.str().trim().is_empty() {
-            message.invalid("message must be non-empty if specified");
+            message.invalid("must be non-empty if specified");
         } else if message.str().contains(['\n', '\r']) {
             message.invalid("must not contain line breaks");
         }
@@ -313,7 +327,8 @@ fn variables(list: Node<'_>, known: &mut Known) {
     for variable in list.items() {
         let (name, expression) = (variable.get("name"), variable.get("expression"));
         let is_identifier = name.str().chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-            && !name.str().starts_with(|c: char| c.is_ascii_digit());
+            && !name.str().starts_with(|c: char| c.is_ascii_digit())
+            && !crate::crd::cel::is_reserved(name.str());
         if name.is_empty() || name.str().trim().is_empty() {
             name.required("name is not specified");
         } else if !is_identifier {
@@ -330,7 +345,7 @@ fn variables(list: Node<'_>, known: &mut Known) {
 fn audit_annotations(root: Node<'_>, list: Node<'_>, known: &Known) {
     let policy = root.get("metadata").get("name").str();
     if list.len() > 20 {
-        list.too_many(20);
+        list.invalid("must not have more than 20 auditAnnotations");
     }
     let mut seen = HashSet::new();
     for annotation in list.items() {
@@ -341,10 +356,11 @@ fn audit_annotations(root: Node<'_>, list: Node<'_>, known: &Known) {
         if !seen.insert(key.str()) {
             key.duplicate_as(Quoted(key.str()));
         }
-        if value.str().trim().is_empty() {
-            value.required("valueExpression is not specified");
+        match value.str().trim().len() {
+            0 => value.required("valueExpression is not specified"),
+            5121.. => value.required("must not exceed 5120 bytes in length"),
+            _ => drop(known.check(value, &[Type::Text, Type::Null])),
         }
-        known.check(value, &[Type::Text, Type::Null]);
     }
 }
 
@@ -353,6 +369,13 @@ fn match_resources(constraints: Node<'_>) {
     meta::label_selector(constraints.get("objectSelector"));
     for list in ["resourceRules", "excludeResourceRules"] {
         for rule in constraints.get(list).items() {
+            let mut seen = HashSet::new();
+            for name in rule.get("resourceNames").items() {
+                name.check(names::path_segment);
+                if !seen.insert(name.str()) {
+                    name.duplicate();
+                }
+            }
             operations(rule.get("operations"));
             resource_rule(rule);
         }
@@ -360,32 +383,56 @@ fn match_resources(constraints: Node<'_>) {
     given_one_of(constraints.get("matchPolicy"), &["Equivalent", "Exact"]);
 }
 
+/// Only what has a body can be changed.
+fn changing_operations(resources: Node<'_>) {
+    let place = resources.get("resourceRules").get("operations");
+    for rule in resources.get("resourceRules").items() {
+        for operation in rule.get("operations").items() {
+            let place = place.with(operation.value);
+            place.one_of(&["*", "CONNECT", "CREATE", "UPDATE"]);
+        }
+    }
+}
+
 fn mutating_policy(root: Node<'_>) {
     let spec = root.get("spec");
     let known = policy_base(spec);
-    spec.get("reinvocationPolicy").required_one_of(&["IfNeeded", "Never"]);
+    changing_operations(spec.get("matchConstraints"));
     let mutations = spec.get("mutations");
     if mutations.is_empty() {
         mutations.required("mutations must contain at least one item");
     }
     for mutation in mutations.items() {
-        let ty = mutation.get("patchType");
-        ty.required_one_of(&["ApplyConfiguration", "JSONPatch"]);
-        let of_object = Type::Map(Box::new(Type::Text), Box::new(Type::Dyn));
-        for (field, wanted) in
-            [("applyConfiguration", of_object.clone()), ("jsonPatch", Type::List(Box::new(Type::Dyn)))]
-        {
-            let chosen = ty.str().eq_ignore_ascii_case(field);
-            let expression = mutation.get(field).get("expression");
-            if chosen && expression.str().trim().is_empty() {
-                expression.required("expression is not specified");
-            } else if chosen {
-                known.check(expression, &[wanted]);
-            } else if mutation.get(field).is_set() {
-                mutation.get(field).forbidden(&format!("must not be specified when patchType is {}", ty.str()));
-            }
-        }
+        self::mutation(mutation, &known);
     }
+    spec.get("reinvocationPolicy").required_one_of(&["IfNeeded", "Never"]);
+}
+
+fn mutation(mutation: Node<'_>, known: &Known) {
+    let ty = mutation.get("patchType");
+    let (chosen, other, wanted) = match ty.str() {
+        "ApplyConfiguration" => ("applyConfiguration", "jsonPatch", Type::message("Object")),
+        "JSONPatch" => ("jsonPatch", "applyConfiguration", Type::List(Box::new(Type::message("JSONPatch")))),
+        _ => return ty.required_one_of(&["ApplyConfiguration", "JSONPatch"]),
+    };
+    let because = format!("must be specified when patchType is {}", ty.str());
+    let expression = mutation.get(chosen).get("expression");
+    if !mutation.get(chosen).is_set() {
+        mutation.get(chosen).required(&because);
+    } else if expression.str().trim().is_empty() {
+        expression.required("");
+    } else {
+        known.check_mutation(expression, wanted);
+    }
+    if mutation.get(other).is_set() {
+        let why = format!("must not be specified when patchType is {}", ty.str());
+        mutation.get(other).invalid_text(&format!("{{{other}}}"), &why);
+    }
+}
+
+fn mutating_binding(root: Node<'_>) {
+    bound(root);
+    changing_operations(root.get("spec").get("matchResources"));
 }
 
 /// What a binding of either kind says.
@@ -406,7 +453,7 @@ fn param_ref(param: Node<'_>) {
             selector.forbidden("name and selector are mutually exclusive");
         }
         (true, false) => param.required("one of name or selector must be specified"),
-        (false, false) => name.check(names::dns1123_subdomain),
+        (false, false) => name.check(names::path_segment),
         (true, true) => meta::label_selector(selector),
     }
     param.get("parameterNotFoundAction").required_one_of(&["Deny", "Allow"]);

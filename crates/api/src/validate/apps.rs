@@ -169,7 +169,7 @@ fn not_more(status: Node<'_>, fields: &[&'static str], ready: &str) {
     for field in fields {
         let count = status.get(field);
         if count.int_or_0() > status.get("replicas").int_or_0() {
-            count.invalid("cannot be greater than status.replicas");
+            count.invalid_as(count.int_or_0(), "cannot be greater than status.replicas");
         }
     }
     let available = status.get("availableReplicas");

@@ -17,14 +17,25 @@ const SOURCES: &[(&str, &str)] = &[
 const SOURCE_TYPES: &[&str] = &["ContainerResource", "External", "Object", "Pods", "Resource"];
 
 pub(super) fn autoscaler() -> Rules {
-    Rules::new(spec_of).updated(|new, _| spec_of(new)).status(|new, _| {
-        for field in ["currentReplicas", "desiredReplicas"] {
-            new.get("status").get(field).non_negative();
-        }
-    })
+    Rules::new(|new| spec_of(new, false)).updated(|new, old| spec_of(new, has_same_target(new, old))).status(
+        |new, _| {
+            for field in ["currentReplicas", "desiredReplicas"] {
+                new.get("status").get(field).non_negative();
+            }
+        },
+    )
 }
 
-fn spec_of(root: Node<'_>) {
+/// What is of the same kind and version as before is not held against rules that may be younger than it.
+fn has_same_target(new: Node<'_>, old: Node<'_>) -> bool {
+    let target = |root: Node<'_>| {
+        let target = root.get("spec").get("scaleTargetRef");
+        (target.get("kind").str().to_owned(), target.get("apiVersion").str().to_owned())
+    };
+    target(new) == target(old)
+}
+
+fn spec_of(root: Node<'_>, keeps_target: bool) {
     let spec = root.get("spec");
     let (min, max) = (spec.get("minReplicas"), spec.get("maxReplicas"));
     if min.int().is_some_and(|n| n < 1) {
@@ -38,10 +49,19 @@ fn spec_of(root: Node<'_>) {
     if min.int().is_some_and(|n| max.int_or_0() < n) {
         max.invalid_as(max.int_or_0(), "must be greater than or equal to `minReplicas`");
     }
-    reference(spec.get("scaleTargetRef"));
-    let version = spec.get("scaleTargetRef").get("apiVersion");
-    if !version.str().contains('/') || version.str().starts_with('/') && version.str().matches('/').count() == 1 {
-        version.invalid_str("apiVersion must specify API group");
+    let target = spec.get("scaleTargetRef");
+    named(target);
+    if !keeps_target {
+        version(target);
+        let version = target.get("apiVersion");
+        let has_group = match version.str().split_once('/') {
+            Some((group, rest)) => !group.is_empty() || rest.contains('/'),
+            // It is the only kind of the core group that can be scaled.
+            None => target.get("kind").str() == "ReplicationController",
+        };
+        if !has_group {
+            version.invalid_str("apiVersion must specify API group");
+        }
     }
     spec.get("metrics").items().for_each(metric);
     let outside = |metric: Node<'_>| matches!(metric.get("type").str(), "Object" | "External");
@@ -57,9 +77,17 @@ fn spec_of(root: Node<'_>) {
     }
 }
 
-fn reference(target: Node<'_>) {
+fn named(target: Node<'_>) {
     target.get("kind").required_and(names::path_segment);
     target.get("name").required_and(names::path_segment);
+}
+
+fn reference(target: Node<'_>) {
+    named(target);
+    version(target);
+}
+
+fn version(target: Node<'_>) {
     let version = target.get("apiVersion");
     match version.str().split('/').collect::<Vec<_>>()[..] {
         [_] | [_, _] => {}

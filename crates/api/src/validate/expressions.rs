@@ -59,22 +59,72 @@ fn request() -> Type {
     )
 }
 
+/// `namespaceObject`, as upstream declares it.
+fn namespace() -> Type {
+    use Type::{Int, Text, Timestamp};
+    let spec = object("kubernetes.NamespaceSpec", &[("finalizers", list(Text))]);
+    let condition = object(
+        "kubernetes.NamespaceCondition",
+        &[("status", Text), ("type", Text), ("lastTransitionTime", Timestamp), ("message", Text), ("reason", Text)],
+    );
+    let status = object("kubernetes.NamespaceStatus", &[("conditions", list(condition)), ("phase", Text)]);
+    let metadata = object(
+        "kubernetes.NamespaceMetadata",
+        &[
+            ("name", Text),
+            ("generateName", Text),
+            ("namespace", Text),
+            ("labels", map(Text)),
+            ("annotations", map(Text)),
+            ("UID", Text),
+            ("creationTimestamp", Timestamp),
+            ("deletionGracePeriodSeconds", Int),
+            ("deletionTimestamp", Timestamp),
+            ("generation", Int),
+            ("resourceVersion", Text),
+            ("finalizers", list(Text)),
+        ],
+    );
+    object("kubernetes.Namespace", &[("metadata", metadata), ("spec", spec), ("status", status)])
+}
+
 impl Known {
-    pub(super) fn of_webhook() -> Self {
-        let names =
-            [("object", Type::Dyn), ("oldObject", Type::Dyn), ("request", request()), ("authorizer", Type::Unknown)];
-        let names = names.map(|(name, ty)| (name.to_owned(), ty)).into();
+    /// What conditions may read.
+    pub(super) fn of_conditions(with_params: bool) -> Self {
+        let names = [
+            ("object", Type::Dyn),
+            ("oldObject", Type::Dyn),
+            ("request", request()),
+            ("namespaceObject", namespace()),
+            ("authorizer", Type::Unknown),
+        ];
+        let mut names: Vec<(String, Type)> = names.map(|(name, ty)| (name.to_owned(), ty)).into();
+        if with_params {
+            names.push(("params".to_owned(), Type::Dyn));
+        }
         Self { names, variables: no_variables(), with_variables: false }
     }
 
     pub(super) fn of_policy(with_params: bool) -> Self {
-        let mut known = Self::of_webhook();
-        known.with_variables = true;
-        known.names.push(("namespaceObject".to_owned(), Type::Dyn));
-        if with_params {
-            known.names.push(("params".to_owned(), Type::Dyn));
+        Self { with_variables: true, ..Self::of_conditions(with_params) }
+    }
+
+    /// Messages are made without the authorizer.
+    pub(super) fn of_messages(&self) -> Self {
+        let names = self.names.iter().filter(|(name, _)| name != "authorizer").cloned().collect();
+        Self { names, variables: self.variables.clone(), with_variables: self.with_variables }
+    }
+
+    /// The same with other types for `object`, `oldObject` and `params`: what is checked against the schemas of kinds.
+    pub(super) fn typed(mut self, object: &Type, params: &Type) -> Self {
+        for (name, ty) in &mut self.names {
+            match name.as_str() {
+                "object" | "oldObject" => *ty = object.clone(),
+                "params" => *ty = params.clone(),
+                _ => {}
+            }
         }
-        known
+        self
     }
 
     /// What selects devices reads one of them. Attributes may be anything, and nothing is declared of quantities.
@@ -108,13 +158,31 @@ impl Known {
         Environment::new(names)
     }
 
+    /// Compiles an expression; its type, or what is wrong with it.
+    pub(super) fn compile(&self, source: &str) -> Result<Type, String> {
+        Expression::compile(source, &self.environment()).map(|(_, ty)| ty)
+    }
+
     /// Complains about an expression that is none, or that evaluates to something else than it must.
     pub(super) fn check(&self, expression: Node<'_>, wanted: &[Type]) -> Type {
+        self.check_in(&self.environment(), expression, wanted)
+    }
+
+    /// The same for an expression that makes objects or patches.
+    pub(super) fn check_mutation(&self, expression: Node<'_>, wanted: Type) {
+        self.check_in(&self.environment().with_messages(), expression, &[wanted]);
+    }
+
+    fn check_in(&self, environment: &Environment, expression: Node<'_>, wanted: &[Type]) -> Type {
         if expression.str().trim().is_empty() {
             return Type::Unknown;
         }
-        match Expression::compile(expression.str(), &self.environment()) {
-            Ok((_, ty)) if wanted.is_empty() || wanted.iter().any(|one| one.fits(&ty)) => ty,
+        // What is only read from an object may be anything, which is not what is wanted.
+        let fits = |compiled: &Expression, ty: &Type| {
+            wanted.is_empty() || wanted.iter().any(|one| one.fits(ty)) && !(*ty == Type::Dyn && compiled.only_reads())
+        };
+        match Expression::compile(expression.str(), environment) {
+            Ok((compiled, ty)) if fits(&compiled, &ty) => ty,
             Ok((_, ty)) => {
                 let named = |ty: &Type| if *ty == Type::Null { "null_type".to_owned() } else { ty.to_string() };
                 match wanted {

@@ -32,11 +32,13 @@ mod status;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod typecheck;
 
 use serde_json::Value;
 
 pub use requests::{binding, scale, token_request};
 pub use required::required;
+pub use typecheck::{Checked, Warning, type_warnings};
 
 use crate::catalogue::Resource;
 use crate::field::FieldErrors;

@@ -52,6 +52,22 @@ pub enum Due {
     Source(Source),
 }
 
+/// Which statuses a placement asks for at the source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wants {
+    /// That of the only edge, if there is one edge.
+    pub one: bool,
+    /// That of all edges together.
+    pub several: bool,
+}
+
+impl Wants {
+    fn read(placement: &Value) -> Self {
+        let is = |field: &str| placement.pointer(&format!("/spec/{field}")).is_some_and(|value| *value == true);
+        Self { one: is("wantSingletonReportedState"), several: is("wantMultiWECReportedState") }
+    }
+}
+
 /// A collector and what it says.
 pub struct Desk {
     pub uid: String,
@@ -82,6 +98,8 @@ pub struct Keeper {
     pub prints: HashMap<Source, u64>,
     pub pace: Pace<Due>,
     pub retries: Retries<Due>,
+    /// Which placements ask for the status of their objects at the source.
+    pub wants: HashMap<Id, Wants>,
     /// Edges that a placement was found to reach. There may be very many at once: they are looked at in turns.
     unseen: Vec<EdgeId>,
     /// The edges' names, each once.
@@ -102,6 +120,7 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>) {
         prints: HashMap::new(),
         pace: Pace::default(),
         retries: Retries::default(),
+        wants: HashMap::new(),
         unseen: Vec::new(),
         names: HashMap::new(),
         begun: Instant::now(),
@@ -259,11 +278,24 @@ impl Keeper {
             }
         }
         self.accounts.hold(id, &faults, &conflicts, &lost);
+        self.wanted(id);
         if self.begun.elapsed() < BEGINNING {
             self.begin(id);
         }
         let after = self.patience(PLACEMENTS, id).max(self.settling(id));
         self.pace.push(Due::Placement(id.clone()), after, Instant::now());
+    }
+
+    /// A placement that asks for other statuses than before: those of its objects are filled in, or taken away.
+    fn wanted(&mut self, id: &Id) {
+        let found = self.server.cache.get(PLACEMENTS, &format!("{}//{}", id.workspace, id.name));
+        let now = found.map_or_else(Wants::default, |object| Wants::read(&object.value()));
+        if self.wants.insert(id.clone(), now).unwrap_or_default() == now {
+            return;
+        }
+        let sources: Vec<Source> =
+            self.accounts.objects_of(id).map(|key| (id.workspace.clone(), key.clone())).collect();
+        sources.into_iter().for_each(|source| self.pace.push(Due::Source(source), SETTLING, Instant::now()));
     }
 
     /// How long to wait for the edges of a placement to follow.
@@ -308,6 +340,7 @@ impl Keeper {
     fn forget(&mut self, id: &Id) {
         let edges: Vec<EdgeId> = self.accounts.edges_of(id).filter_map(|name| name.parse().ok()).collect();
         self.accounts.remove(id);
+        self.wants.remove(id);
         self.fleet.accounts.board.placement(id, None);
         if self.desks.keys().any(|desk| desk.workspace == id.workspace) {
             for edge in edges {

@@ -10,6 +10,7 @@ mod keeper;
 mod pace;
 mod rows;
 mod said;
+mod source;
 mod standing;
 mod write;
 
@@ -21,7 +22,7 @@ use types::EdgeId;
 use crate::{Fleet, news::News};
 use board::Board;
 use inbox::Inbox;
-pub use said::lost;
+pub use said::{lost, settle};
 pub use standing::of as standing;
 
 pub const COLLECTORS: &str = "edge.selvedge.dev/statuscollectors";

@@ -192,6 +192,7 @@ impl Keeper {
             metadata.remove("resourceVersion");
             if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
                 annotations.remove(names::EXECUTING_COUNT);
+                annotations.remove(names::EDGES);
                 if annotations.is_empty() {
                     metadata.remove("annotations");
                 }

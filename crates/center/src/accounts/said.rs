@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use placement::{Id, Key, account::Standing, engine::Conflict, tenure::space_of};
+use placement::{Id, Key, account::Standing, aggregate::MOST_EDGES, engine::Conflict, tenure::space_of};
 use serde_json::{Value, json};
 use types::ObjectKey;
 
@@ -75,7 +75,8 @@ pub fn placement(value: &mut Value, standing: &Standing, now: &str) -> bool {
     }
     let broken: Vec<Value> = standing.broken.iter().map(broken).collect();
     status["broken"] = broken.into();
-    let wanted = wanted(standing);
+    let mut wanted = wanted(standing);
+    wanted.push(not_shown(&value["spec"], standing.matched));
     settle(&mut status, &wanted, &generation, now);
     let changed = status != before;
     value["status"] = status;
@@ -98,6 +99,24 @@ fn broken(one: &placement::account::Broken) -> Value {
     told
 }
 
+/// Whether a status that is asked for at the source cannot be shown there, and what to do about it.
+fn not_shown(spec: &Value, edges: usize) -> Condition {
+    let is = |field: &str| spec[field] == true;
+    let several = is("wantMultiWECReportedState");
+    let text = match (several, is("wantSingletonReportedState")) {
+        (true, _) if edges > MOST_EDGES => format!(
+            "{edges} edges are selected, and the status of an object is made of at most {MOST_EDGES}: ask with a \
+             StatusCollector"
+        ),
+        (false, true) if edges > 1 => format!(
+            "{edges} edges are selected, and wantSingletonReportedState shows the status of one: set \
+             spec.wantMultiWECReportedState to true for one status of all of them"
+        ),
+        _ => return ("StatusNotShown", false, "Settled", String::new()),
+    };
+    ("StatusNotShown", true, if several { "TooManyEdges" } else { "SeveralEdges" }, text)
+}
+
 fn wanted(standing: &Standing) -> Vec<Condition> {
     let Standing { matched, in_sync, behind, offline, failing, .. } = standing;
     let ready = match standing {
@@ -115,6 +134,9 @@ fn wanted(standing: &Standing) -> Vec<Condition> {
         ),
         Standing { behind: 1.., .. } => {
             ("Ready", false, "Behind", format!("{behind} of {matched} edges do not hold everything yet"))
+        }
+        Standing { conflicts, .. } if !conflicts.is_empty() => {
+            ("Ready", false, "Conflict", "some objects do not go to all edges: see the condition Conflict".to_owned())
         }
         Standing { offline: 1.., .. } => {
             ("Ready", false, "Offline", format!("{offline} of {matched} edges are offline"))
@@ -221,6 +243,12 @@ fn message(told: Result<&Value, &[String]>) -> String {
             text.push_str(&format!(", {} {word}", of(field)));
         }
     }
+    let listed = |part: &str| told[part].as_array().map_or(0, |listed| listed.len() as u64);
+    for (cut, part) in [("cutOff", "results"), ("brokenCutOff", "broken")] {
+        if of(cut) > 0 {
+            text.push_str(&format!(", {} of {} {part} not listed (spec.limit)", of(cut), of(cut) + listed(part)));
+        }
+    }
     text
 }
 
@@ -275,6 +303,29 @@ mod tests {
     }
 
     #[test]
+    fn a_placement_that_lost_a_conflict_is_not_ready() {
+        let mut value = json!({"metadata": {"generation": 1}});
+        let standing =
+            Standing { locations: 1, matched: 1, in_sync: 1, conflicts: vec!["x".into()], ..Standing::default() };
+        placement(&mut value, &standing, "t1");
+        let ready = condition(&value, "Ready").unwrap();
+        assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("Conflict")));
+    }
+
+    #[test]
+    fn a_status_that_cannot_be_shown_is_explained() {
+        let say = |spec: Value, edges: usize| {
+            let mut value = json!({"metadata": {"generation": 1}, "spec": spec});
+            placement(&mut value, &Standing { matched: edges, in_sync: edges, ..Standing::default() }, "t1");
+            condition(&value, "StatusNotShown").map(|one| one["reason"].as_str().unwrap().to_owned())
+        };
+        let (one, several) = (json!({"wantSingletonReportedState": true}), json!({"wantMultiWECReportedState": true}));
+        assert_eq!((say(one.clone(), 1), say(several.clone(), 2), say(json!({}), 2)), (None, None, None));
+        assert_eq!(say(one, 2).as_deref(), Some("SeveralEdges"));
+        assert_eq!(say(several, MOST_EDGES + 1).as_deref(), Some("TooManyEdges"));
+    }
+
+    #[test]
     fn an_answer_says_what_is_wrong_with_its_question() {
         let mut value = json!({"metadata": {"name": "c"}});
         let wrong = ["spec.filter: nonsense".to_owned()];
@@ -284,6 +335,11 @@ mod tests {
         let told = json!({"results": [{"x": 1}], "broken": [], "errors": [], "summary": {"rows": 4, "selected": 3, "groups": 1, "stale": 2, "broken": 0, "errors": 0}});
         assert!(combined(&mut value, Ok(&told), 3, "t3"));
         assert_eq!(value["summary"]["message"], "3 of 4 rows, 1 groups, 2 stale");
+        let mut cut = told.clone();
+        (cut["summary"]["cutOff"], cut["summary"]["brokenCutOff"]) = (2.into(), 7.into());
+        let text = message(Ok(&cut));
+        assert!(text.contains(", 2 of 3 results not listed (spec.limit)"), "{text}");
+        assert!(text.ends_with(", 7 of 7 broken not listed (spec.limit)"), "{text}");
         assert_eq!((&value["results"], &value["status"]["observedGeneration"]), (&json!([{"x": 1}]), &json!(3)));
         assert_eq!(condition(&value, "Ready").unwrap()["status"], "True");
     }

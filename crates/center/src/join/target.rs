@@ -92,8 +92,8 @@ fn may_adopt(edge: &EdgeId, target: &Value, grant: &Grant) -> Result<()> {
     let metadata = &target["metadata"];
     let refuse = |why: &str| {
         let said = format!(
-            "the edge {} {why}; a token for its name can do that: `selvedge join-token create --name {}`",
-            edge.name, edge.name
+            "the edge {} {why}; a token for its name can do that: `selvedge join-token create --workspace {} --name {}`",
+            edge.name, edge.workspace, edge.name
         );
         Err(Status::new(403, "TokenForOther", said))
     };

@@ -231,7 +231,7 @@ async fn a_restored_center_is_found_out_and_adopted() {
     let florin = other.connect("florin", disk_of);
     florin.report("core/configmaps/default/a", Some("state"));
     let said = other.wait_says("florin", "RolledBack", "True").await;
-    assert!(said.ends_with("kubectl annotate synctarget florin --overwrite edge.selvedge.dev/adopt=yes"), "{said}");
+    assert!(said.ends_with(": selvedge edge adopt root:florin"), "{said}");
     assert_eq!(florin.holds().len(), 2, "it keeps what it has");
     assert!(other.says("florin", "Ready").starts_with("False"));
     other.annotate("florin", names::ADOPT, Some("yes")).await;

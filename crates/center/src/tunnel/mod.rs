@@ -101,6 +101,14 @@ async fn through(fleet: Arc<Fleet>, server: Arc<Server>, asked: Mounted) -> Resu
     pass(fleet, server, &edge, user, asked.request, &asked.path).await
 }
 
+/// What else belongs to a request that is passed on.
+pub(crate) struct Also {
+    /// It ends when this does.
+    pub until: BoxFuture<'static, ()>,
+    /// Kept until it has ended.
+    pub keep: Box<dyn Send>,
+}
+
 /// Passes a request on to an edge, in the name of somebody who may ask it. The edge decides once more.
 pub(crate) async fn pass(
     fleet: Arc<Fleet>,
@@ -109,6 +117,19 @@ pub(crate) async fn pass(
     user: User,
     request: Request<AnyBody>,
     path: &str,
+) -> Result<Response<Body>> {
+    let also = Also { until: Box::pin(std::future::pending()), keep: Box::new(()) };
+    pass_with(fleet, server, edge, user, request, path, also).await
+}
+
+pub(crate) async fn pass_with(
+    fleet: Arc<Fleet>,
+    server: Arc<Server>,
+    edge: &EdgeId,
+    user: User,
+    request: Request<AnyBody>,
+    path: &str,
+    also: Also,
 ) -> Result<Response<Body>> {
     if user.is_in(identity::authenticate::UNAUTHENTICATED) {
         return Err(Status::unauthorized());
@@ -124,12 +145,13 @@ pub(crate) async fn pass(
         tokio::select! {
             _ = stop.wait_for(|down| *down) => {}
             _ = ended.wait_for(|ended| *ended) => {}
+            () = also.until => {}
         }
     };
     let lost = |error| Status::unavailable(format!("the edge {edge} went away while it was asked: {error}"));
     let response = onward::pass(stream, request, Box::pin(end)).await.map_err(lost)?;
     // The place is taken until the answer has ended, however long that takes.
-    let place: Box<dyn Send> = Box::new(place);
+    let place: Box<dyn Send> = Box::new((place, also.keep));
     match response.extensions().get::<onward::Upgraded>() {
         Some(upgraded) => upgraded.keep(place),
         None => return Ok(response.map(|body| body.until_end(place))),

@@ -123,6 +123,18 @@ mod tests {
     }
 
     #[test]
+    fn replicas_are_the_clusters_where_its_autoscaler_sets_them() {
+        let web = json!({"metadata": {"name": "web"}, "spec": {"replicas": 3, "paused": true}});
+        let key = ObjectKey::parse("apps/deployments/shop/web").unwrap();
+        for (is_autoscaled, expected) in
+            [(false, json!({"replicas": 3, "paused": true})), (true, json!({"paused": true}))]
+        {
+            let held = Held { is_autoscaled, ..Held::default() };
+            assert_eq!(outward(&key, &held, &web)["spec"], expected);
+        }
+    }
+
+    #[test]
     fn what_is_about_edges_stays() {
         for (key, goes) in [
             ("core/configmaps/shop/a", true),

@@ -31,6 +31,11 @@ pub enum Error {
         "the center's address {center} is not among the names of its certificate: reach it by another, or start it with --tls-names {host}"
     )]
     Name { center: String, host: String },
+    #[error(
+        "{center} is no center's address: what answers there is the API of an edge, or another Kubernetes API (it \
+         says: {said}). Edges join centers: name the center's address with --center"
+    )]
+    NotACenter { center: String, said: String },
     #[error(transparent)]
     Link(#[from] transport::Error),
     #[error("the center refuses: {message}")]
@@ -77,6 +82,52 @@ impl Error {
     }
 }
 
+/// The same for an edge that has joined: what the center's time is, it can only guess from the certificate.
+pub(super) fn of_session(error: transport::Error, here: i64) -> transport::Error {
+    use rustls::{CertificateError as Why, Error::InvalidCertificate};
+    let transport::Error::Tls { error: InvalidCertificate(why), .. } = &error else { return error };
+    let seconds = |at: &rustls::pki_types::UnixTime| i64::try_from(at.as_secs()).unwrap_or(i64::MAX);
+    let valid = match why {
+        Why::ExpiredContext { not_after, .. } => format!("only until {}", shown(seconds(not_after))),
+        Why::NotValidYetContext { not_before, .. } => format!("only from {} on", shown(seconds(not_before))),
+        Why::Expired => "no longer".to_owned(),
+        Why::NotValidYet => "not yet".to_owned(),
+        _ => return error,
+    };
+    let message = format!(
+        "the clocks disagree: it is {} here, and the center's certificate is valid {valid}; set the clock of this \
+         machine. If it is right, set the center's and start the center again, which renews its certificate",
+        shown(here)
+    );
+    transport::Error::Refused { code: transport::Code(CLOCK), message, retry_after: None }
+}
+
+/// As some servers number a certificate that is not valid.
+const CLOCK: u16 = 526;
+
 fn shown(at: i64) -> String {
     jiff::Timestamp::from_second(at).map(|at| at.to_string()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustls::{CertificateError, pki_types::UnixTime};
+
+    use super::*;
+
+    #[test]
+    fn a_wrong_clock_is_named() {
+        let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let tls = |why| transport::Error::Tls { address: "c:1".into(), error: rustls::Error::InvalidCertificate(why) };
+        let late = CertificateError::ExpiredContext { time: at(1_857_984_233), not_after: at(1_800_000_000) };
+        let said = of_session(tls(late), 1_857_984_233).to_string();
+        assert!(said.starts_with("the clocks disagree: it is 2028-11-16T"), "{said}");
+        assert!(said.contains("only until 2027-01-15T") && !said.contains("UNIX"), "{said}");
+        let early = CertificateError::NotValidYetContext { time: at(5), not_before: at(1_800_000_000) };
+        assert!(of_session(tls(early), 5).to_string().contains("only from 2027-01-15T"));
+        let other = of_session(tls(CertificateError::UnknownIssuer), 5);
+        assert!(matches!(other, transport::Error::Tls { .. }), "{other}");
+    }
 }

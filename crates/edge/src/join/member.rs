@@ -11,7 +11,7 @@ use link::transport::{self, Code, Connection, Dial, Line, Proxy};
 use tokio::sync::watch;
 use types::{EdgeId, JoinRequest};
 
-use super::{Error, ask_center, new_key, now, saved::Saved};
+use super::{Error, ask_center, error::of_session, new_key, now, saved::Saved};
 use crate::{Agent, Dialer};
 
 /// The clock is looked at this often at least: it may have been set.
@@ -101,7 +101,10 @@ fn dial(saved: &Saved, proxy: Proxy) -> Result<Dial, Error> {
 impl Dialer for Member {
     fn open(&self) -> BoxFuture<'static, Result<(Connection, Line), transport::Error>> {
         let dial = self.state.read().unwrap_or_else(PoisonError::into_inner).dial.clone();
-        Box::pin(async move { Ok((Connection::to(&dial), dial.session().await?)) })
+        Box::pin(async move {
+            let session = dial.session().await.map_err(|error| of_session(error, now()))?;
+            Ok((Connection::to(&dial), session))
+        })
     }
 
     /// The center does not say why it knows somebody no more, but we do.
@@ -114,6 +117,12 @@ impl Dialer for Member {
             }
             other => other,
         }
+    }
+
+    fn place(&self) -> String {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let dir = std::path::absolute(&self.data_dir).unwrap_or_else(|_| self.data_dir.clone());
+        format!("{}:{}", host.trim(), dir.display())
     }
 
     fn center(&self) -> String {

@@ -90,7 +90,11 @@ pub async fn join(ask: &Ask) -> Result<Arc<Member>, Error> {
 
 async fn first_time(ask: &Ask, center: &str, token: &JoinToken, name: &str) -> Result<Saved, Error> {
     let connection = Connection::open(&Dial::unverified(center, ask.proxy.clone())?).await?;
-    let reply = ask_center(&connection, &JoinRequest::default()).await?;
+    // Everybody may ask a center this.
+    let reply = ask_center(&connection, &JoinRequest::default()).await.map_err(|error| match error {
+        Error::Refused { message, may_pass: false } => Error::NotACenter { center: center.to_owned(), said: message },
+        other => other,
+    })?;
     connection.close();
     let authority = pinned(&reply.certificate_authority, &token.pin)
         .map_err(|shown| Error::OtherAuthority { center: center.to_owned(), shown })?;

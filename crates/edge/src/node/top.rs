@@ -9,7 +9,10 @@ use api::{
 };
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{HeaderValue, Method, Request, Response, header::CONTENT_TYPE};
+use http::{
+    HeaderValue, Method, Request, Response,
+    header::{ACCEPT, CONTENT_TYPE},
+};
 use http_body_util::Full;
 use node::{Node, usage::top};
 use serde_json::{Value, json};
@@ -105,7 +108,11 @@ impl Mount for Top {
             let items = source.measure(&server, attributes.resource == "nodes").await?;
             let query = Query::parse(asked.request.uri().query());
             let wanted = Wanted::parse(&attributes.namespace, &attributes.name, &query, &attributes.resource)?;
-            let shown = wanted.pick(items, path_names_one(&asked.path))?;
+            let mut shown = wanted.pick(items, path_names_one(&asked.path))?;
+            let accept = asked.request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
+            if wants_table(accept.unwrap_or_default()) {
+                shown = table(&shown, query.get("includeObject"));
+            }
             let mut response = Response::new(Body::from(Bytes::from(shown.to_string())));
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             Ok(response)
@@ -125,6 +132,63 @@ fn path_names_one(path: &str) -> bool {
     let behind = path.strip_prefix(PATH).unwrap_or_default().trim_matches('/');
     let parts = behind.split('/').count();
     if behind.starts_with("namespaces/") { parts == 4 } else { parts == 2 }
+}
+
+/// Whether the first clause of an Accept header that can be served is a Table. Everything is served as JSON.
+fn wants_table(accept: &str) -> bool {
+    let clause = accept.split(',').map(str::trim).find_map(|clause| {
+        let mut parts = clause.split(';').map(str::trim);
+        let is_json = matches!(parts.next(), Some("application/json" | "application/*" | "*/*"));
+        let given: Vec<&str> = parts.collect();
+        let is_table = given.contains(&"as=Table")
+            && given.contains(&"g=meta.k8s.io")
+            && (given.contains(&"v=v1") || given.contains(&"v=v1beta1"));
+        let is_plain = !given.iter().any(|part| part.starts_with("as="));
+        (is_json && (is_table || is_plain)).then_some(is_table)
+    });
+    clause.unwrap_or(false)
+}
+
+/// One object or a list as a Table, with the columns that metrics-server has. `include` says what of each object comes along.
+fn table(shown: &Value, include: &str) -> Value {
+    let all = match shown["items"].as_array() {
+        Some(items) => items.as_slice(),
+        None => std::slice::from_ref(shown),
+    };
+    let row = |item: &Value| {
+        let containers = item["containers"].as_array().into_iter().flatten().map(|one| &one["usage"]);
+        let usages: Vec<&Value> = containers.chain(item.get("usage")).collect();
+        let sum = |resource: &str, unit: &str| {
+            let amounts = usages.iter().filter_map(|usage| usage[resource].as_str()?.strip_suffix(unit)?.parse().ok());
+            amounts.fold(0_u64, u64::saturating_add)
+        };
+        let cpu = quantity(sum("cpu", "n"), 1000, &["n", "u", "m", "", "k"]);
+        let memory = quantity(sum("memory", "Ki"), 1024, &["Ki", "Mi", "Gi", "Ti", "Pi"]);
+        let object = match include {
+            "None" => Value::Null,
+            "Object" => item.clone(),
+            _ => json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}),
+        };
+        let cells = json!([item["metadata"]["name"], cpu, memory, item["window"]]);
+        match object {
+            Value::Null => json!({"cells": cells}),
+            object => json!({"cells": cells, "object": object}),
+        }
+    };
+    let column = |name: &str, format: &str, description: &str| json!({"name": name, "type": "string", "format": format, "description": description, "priority": 0});
+    json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "columnDefinitions": [
+            column("Name", "name", "Name of the resource"), column("cpu", "quantity", ""),
+            column("memory", "quantity", ""), column("Window", "duration", "")],
+        "rows": all.iter().map(row).collect::<Vec<Value>>()})
+}
+
+/// An amount of the first unit, in the largest unit that has it as a whole number.
+fn quantity(mut amount: u64, step: u64, units: &[&str]) -> String {
+    let mut at = 0;
+    while amount > 0 && amount.is_multiple_of(step) && at + 1 < units.len() {
+        (amount, at) = (amount / step, at + 1);
+    }
+    if amount == 0 { "0".to_owned() } else { format!("{amount}{}", units[at]) }
 }
 
 /// What of all that there is somebody asks for.
@@ -187,6 +251,31 @@ pub async fn let_them_read(server: &Arc<Server>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tables_have_the_columns_of_metrics_server() {
+        for (accept, is_table) in [
+            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", true),
+            ("application/vnd.kubernetes.protobuf, application/json;as=Table;g=meta.k8s.io;v=v1", true),
+            ("application/json,application/json;as=Table;v=v1;g=meta.k8s.io", false),
+            ("application/json;as=Table;v=v2;g=meta.k8s.io,application/json", false),
+            ("*/*", false),
+            ("", false),
+        ] {
+            assert_eq!(wants_table(accept), is_table, "{accept}");
+        }
+        let metadata = json!({"name": "web", "namespace": "shop"});
+        let web = json!({"kind": "PodMetrics", "metadata": metadata, "window": "15.000s", "containers": [
+            {"name": "a", "usage": {"cpu": "1500000n", "memory": "512Ki"}}, {"name": "b", "usage": {"cpu": "500000n", "memory": "512Ki"}}]});
+        let seen = table(&json!({"items": [web]}), "Metadata");
+        let names: Vec<&Value> = seen["columnDefinitions"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+        assert_eq!(names, ["Name", "cpu", "memory", "Window"]);
+        let partial = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata});
+        assert_eq!(seen["rows"], json!([{"cells": ["web", "2m", "1Mi", "15.000s"], "object": partial}]));
+        let node = json!({"metadata": {"name": "n"}, "window": "1s", "usage": {"cpu": "0n", "memory": "3000Ki"}});
+        assert_eq!(table(&node, "None")["rows"], json!([{"cells": ["n", "0", "3000Ki", "1s"]}]));
+        assert_eq!(table(&json!({"items": []}), "Metadata")["rows"], json!([]));
+    }
 
     #[test]
     fn what_is_asked_for() {

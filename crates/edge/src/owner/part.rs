@@ -59,9 +59,11 @@ const NOTES: [&str; 4] = [
     "endpoints.kubernetes.io/",
 ];
 
-/// Fields that the edge's controllers fill in where the object is: which volume, who claims it, what still holds a namespace.
-fn filled_in(collection: &str) -> Option<(&'static str, &'static str)> {
+/// Fields that the edge's controllers fill in where the object is: which volume, who claims it, what still holds a namespace, and how many replicas
+/// an autoscaler wants.
+fn filled_in(collection: &str, held: &Held) -> Option<(&'static str, &'static str)> {
     match collection {
+        _ if held.is_autoscaled => Some(("spec", "replicas")),
         "core/persistentvolumeclaims" => Some(("spec", "volumeName")),
         "core/persistentvolumes" => Some(("spec", "claimRef")),
         "core/namespaces" => Some(("spec", "finalizers")),
@@ -102,7 +104,7 @@ pub fn center_part(collection: &str, held: &Held, value: &Value) -> Value {
     let mut part = value.clone();
     let Value::Object(fields) = &mut part else { return part };
     fields.remove("status");
-    if let Some((parent, field)) = filled_in(collection) {
+    if let Some((parent, field)) = filled_in(collection, held) {
         let within = if parent.is_empty() { Some(&mut *fields) } else { object_at(fields, parent) };
         if let Some(within) = within {
             within.remove(field);
@@ -138,7 +140,7 @@ pub fn edge_part(collection: &str, held: &Held, value: &Value) -> Value {
     if !value["status"].is_null() {
         part["status"] = value["status"].clone();
     }
-    match filled_in(collection) {
+    match filled_in(collection, held) {
         Some(("", field)) if !value[field].is_null() => part[field] = value[field].clone(),
         Some((parent, field)) if !parent.is_empty() && !value[parent][field].is_null() => {
             part[parent][field] = value[parent][field].clone();
@@ -193,6 +195,10 @@ pub fn replace_center(collection: &str, held: &Held, value: &mut Value, part: &V
         }
     }
     apply_edge(&mut next, &own);
+    // The part may be of a time when an autoscaler had the number.
+    if next["spec"].is_object() && next["spec"]["replicas"].is_null() && value["spec"]["replicas"].is_number() {
+        next["spec"]["replicas"] = value["spec"]["replicas"].clone();
+    }
     *value = next;
 }
 

@@ -320,3 +320,112 @@ async fn what_is_only_made_is_never_changed_and_what_is_let_go_of_stays() {
     assert_eq!(left["metadata"]["labels"], json!({"app": "shop"}));
     assert!(left["metadata"].get("annotations").is_none() && edge.held(C).is_none());
 }
+
+#[tokio::test]
+async fn an_autoscaler_of_the_edge_keeps_its_number_of_replicas() {
+    let edge = edge(Arc::new(MemoryStore::default())).await;
+    edge.apply(&[(WEB, Some(deployment("one")))]).await.unwrap();
+    const AUTOSCALER: &str = "autoscaling/horizontalpodautoscalers/default/web";
+    let autoscaler = json!({"kind": "HorizontalPodAutoscaler", "apiVersion": "autoscaling/v2", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"maxReplicas": 9, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}});
+    let image = |value: &Value| value.pointer("/spec/template/spec/containers/0/image").cloned().unwrap();
+    for (there, number) in [(true, 7), (false, 1)] {
+        match there {
+            true => edge.write(AUTOSCALER, &autoscaler).await,
+            false => edge.delete(AUTOSCALER).await,
+        }
+        edge.edit(WEB, |value| value["spec"]["replicas"] = 7.into()).await;
+        let sent = deployment(if there { "two" } else { "three" });
+        edge.apply(&[(WEB, Some(sent.clone()))]).await.unwrap();
+        let now = edge.get(WEB).unwrap();
+        assert_eq!((&now["spec"]["replicas"], image(&now)), (&json!(number), image(&sent)));
+        // The center is told that the edge holds what it sent.
+        assert_holds(&edge, &[(WEB, &sent)]);
+    }
+}
+
+#[tokio::test]
+async fn a_namespace_of_the_edge_that_only_has_to_exist_is_there() {
+    let edge = edge(Arc::new(MemoryStore::default())).await;
+    let key = "core/namespaces//pre";
+    edge.write(
+        key,
+        &json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "pre", "labels": {"mine": "x"}}}),
+    )
+    .await;
+    let sent = |exclusive: bool, labels: Value| {
+        let mut value = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "pre", "labels": labels,
+            "annotations": {names::SOURCE: "root:shop"}}});
+        value["metadata"]["labels"][names::PROJECTED] = "yes".into();
+        if exclusive {
+            value["metadata"]["annotations"][names::EXCLUSIVE] = "true".into();
+        }
+        value
+    };
+    let inside = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "pre",
+        "annotations": {names::SOURCE: "root:shop"}}});
+    let before = edge.get(key).unwrap();
+    // A workspace that is not trusted: it is there, and nothing comes into it.
+    let bare = sent(true, json!({}));
+    edge.apply(&[(key, Some(bare.clone()))]).await.unwrap();
+    assert_eq!(edge.get(key).unwrap(), before, "it stays as it is");
+    assert_holds(&edge, &[(key, &bare)]);
+    let refused = edge.refused(&[("core/configmaps/pre/a", Some(inside.clone()))]).await;
+    assert!(refused[0].1.contains("made on this edge and belongs to it"), "{refused:?}");
+    let refused = edge.refused(&[(key, Some(sent(true, json!({"a": "b"}))))]).await;
+    assert!(refused[0].1.contains("belongs to it"), "{refused:?}");
+    // One that is trusted may put something in.
+    let bare = sent(false, json!({}));
+    edge.apply(&[(key, Some(bare.clone())), ("core/configmaps/pre/a", Some(inside.clone()))]).await.unwrap();
+    assert_holds(&edge, &[(key, &bare), ("core/configmaps/pre/a", &inside)]);
+    // The namespace is the edge's and stays.
+    edge.apply(&[(key, None), ("core/configmaps/pre/a", None)]).await.unwrap();
+    let now = edge.get(key).unwrap();
+    assert_eq!(now["metadata"]["labels"], before["metadata"]["labels"]);
+    assert!(now["metadata"]["deletionTimestamp"].is_null(), "{now}");
+    assert!(edge.get("core/configmaps/pre/a").is_none());
+    assert_holds(&edge, &[]);
+}
+
+#[tokio::test]
+async fn a_namespace_stays_while_users_of_the_edge_have_something_in_it() {
+    let edge = edge(Arc::new(MemoryStore::default())).await;
+    let of = |kind: &str, name: &str, namespace: Option<&str>| {
+        let mut value = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name,
+            "labels": {names::PROJECTED: "yes"}, "annotations": {names::SOURCE: "root:shop"}}});
+        if let Some(namespace) = namespace {
+            value["metadata"]["namespace"] = namespace.into();
+        }
+        value
+    };
+    let (space, sent, own) = ("core/namespaces//mixed", "core/configmaps/mixed/sent", "core/configmaps/mixed/own");
+    let place =
+        || [(space, Some(of("Namespace", "mixed", None))), (sent, Some(of("ConfigMap", "sent", Some("mixed"))))];
+    edge.apply(&place()).await.unwrap();
+    let local = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "own", "namespace": "mixed"}});
+    edge.write(own, &local).await;
+    // Not while something of the center's is to stay in it.
+    let refused = edge.refused(&[(space, None)]).await;
+    assert!(refused[0].1.contains("1 objects of the center's are still in the namespace mixed"), "{refused:?}");
+    edge.apply(&[(space, None), (sent, None)]).await.unwrap();
+    assert!(edge.get(sent).is_none() && edge.get(own).is_some());
+    let kept = edge.get(space).unwrap();
+    assert!(
+        kept["metadata"]["deletionTimestamp"].is_null() && kept["metadata"]["labels"][names::PROJECTED].is_null(),
+        "{kept}"
+    );
+    assert_eq!(kept["metadata"]["annotations"][names::LEFT_BY], "root:shop");
+    assert_holds(&edge, &[]);
+    until(|| edge.get("core/events/mixed/mixed.kept").is_some()).await;
+    // Nobody else gets into it, but the workspace that had it may come back.
+    let mut other = of("ConfigMap", "sent", Some("mixed"));
+    other["metadata"]["annotations"][names::SOURCE] = "root:bank".into();
+    let refused = edge.refused(&[(sent, Some(other))]).await;
+    assert!(refused[0].1.contains("belongs to it"), "{refused:?}");
+    edge.apply(&place()).await.unwrap();
+    assert!(edge.get(sent).is_some() && edge.get(own).is_some());
+    // And without anything of the edge's own it goes.
+    edge.delete(own).await;
+    edge.apply(&[(space, None), (sent, None)]).await.unwrap();
+    until(|| edge.get(space).is_none()).await;
+}

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::{InFlight, Output, Refused, Session, Status};
 use crate::desired::Desired;
 use crate::message::{Batch, CloseReason, Message};
+use crate::queue::Turn;
 use crate::types::{Key, Millis};
 
 /// Batches in flight, and how large one gets: enough to fill a slow, long line, little enough to wait in memory.
@@ -19,17 +20,19 @@ pub(super) const RETRY_LONGEST: Millis = 600_000;
 impl Session {
     /// The queue says which key; what becomes of it is decided by the desired set when it is sent.
     pub(super) fn enqueue(&mut self, key: Key, desired: &dyn Desired) {
-        if self.puts.len() + self.deletes.len() >= QUEUE {
-            self.rewalk = true;
-            return;
-        }
         if desired.get(&key).is_some() {
             self.deletes.remove(&key);
+            if self.puts.len() >= QUEUE {
+                self.rewalk = true;
+                return;
+            }
             let turn = desired.turn(&key);
             self.puts.push(key, turn);
         } else if desired.is_held(&key) {
             self.deletes.remove(&key);
-        } else {
+        } else if self.deletes.len() + self.going.len() >= QUEUE {
+            self.unnamed = true;
+        } else if !self.going.contains(&key) {
             self.deletes.insert(key);
         }
     }
@@ -73,20 +76,55 @@ impl Session {
             let turn = desired.turn(&key);
             self.puts.push(key, turn);
         }
-        let pending = self.deletes.len() as u64;
-        let permitted = self.fuse.permits(pending, desired.count());
-        let ready = !self.walking && desired.ready();
-        self.held = (ready && !permitted && pending > 0).then(|| (pending, self.fuse.count()));
-        if !ready || !permitted {
+        if !self.walking && desired.ready() {
+            self.decide(desired);
+        }
+        while changes.len() < BATCH_CHANGES {
+            let Some(key) = self.going.pop() else { break };
+            if desired.get(&key).is_none() && !desired.is_held(&key) {
+                changes.push((key, None));
+            } else {
+                // It is wanted again, or to be kept; what there is of it to send is in the other queue.
+                self.fuse.done(1);
+            }
+        }
+    }
+
+    /// Decides all deletions that wait, together: they go as a whole or are held as a whole. What its owner intends to
+    /// remove goes.
+    fn decide(&mut self, desired: &dyn Desired) {
+        let intended: Vec<Key> = self.deletes.iter().filter(|key| desired.is_intended(key)).cloned().collect();
+        self.fuse.spend_intended(intended.len() as u64);
+        for key in intended {
+            self.deletes.remove(&key);
+            self.go(key, desired);
+        }
+        let incidental = self.deletes.iter().filter(|key| desired.is_incidental(key)).count() as u64;
+        let waiting = self.deletes.len() as u64 - incidental;
+        // Of what has no room in the queue only the number is known.
+        let all = self.fuse.count().saturating_sub(desired.count());
+        let pending = if self.unnamed { waiting.max(all) } else { waiting };
+        if pending > 0 && !self.fuse.permits(pending, desired.count()) {
+            self.held = Some((pending, self.fuse.count()));
             return;
         }
-        let mut spent = 0;
-        while changes.len() < BATCH_CHANGES {
-            let Some(key) = self.deletes.pop_first() else { break };
-            changes.push((key, None));
-            spent += 1;
+        self.held = None;
+        self.rewalk |= std::mem::take(&mut self.unnamed);
+        self.fuse.spend(waiting);
+        self.fuse.spend_intended(incidental);
+        for key in std::mem::take(&mut self.deletes) {
+            self.go(key, desired);
         }
-        self.fuse.spend(spent, self.deletes.len() as u64);
+    }
+
+    /// In the opposite order of what is made: workloads before what they read, namespaces after what is in them.
+    fn go(&mut self, key: Key, desired: &dyn Desired) {
+        let turn = match desired.turn(&key) {
+            Turn::First => Turn::Last,
+            Turn::Second => Turn::Second,
+            Turn::Last => Turn::First,
+        };
+        self.going.push(key, turn);
     }
 
     pub(super) fn send(

@@ -119,8 +119,14 @@ pub struct Session {
     walking: bool,
     /// Something was left out for want of room in the queue.
     rewalk: bool,
+    /// There are more deletions than have room in the queue. They are looked for again once those that have are
+    /// decided.
+    unnamed: bool,
     puts: KeyQueue,
+    /// Deletions that are not decided yet, or that are held.
     deletes: BTreeSet<Key>,
+    /// Deletions that are decided: all of them go, whatever is held meanwhile.
+    going: KeyQueue,
     in_flight: VecDeque<InFlight>,
     refused: BTreeMap<Key, Refused>,
     fuse: Fuse,
@@ -142,8 +148,10 @@ impl Session {
             walk: 0,
             walking: false,
             rewalk: false,
+            unnamed: false,
             puts: KeyQueue::default(),
             deletes: BTreeSet::new(),
+            going: KeyQueue::default(),
             in_flight: VecDeque::new(),
             refused: BTreeMap::new(),
             fuse: Fuse::default(),
@@ -184,7 +192,8 @@ impl Session {
         }
         if self.phase == Phase::Open {
             self.send_batches(desired, &mut out);
-            if self.rewalk && !self.walking && self.puts.is_empty() && self.in_flight.is_empty() {
+            let idle = !self.walking && self.puts.is_empty() && self.going.is_empty() && self.in_flight.is_empty();
+            if self.rewalk && idle {
                 self.rewalk = false;
                 self.start_walk(desired, &mut out);
             }
@@ -198,7 +207,16 @@ impl Session {
 
     /// How many keys wait to be sent, and how many were sent and are not acked. More may be behind them.
     pub fn behind(&self) -> (usize, usize) {
-        (self.puts.len() + self.deletes.len(), self.in_flight.iter().map(|batch| batch.keys.len()).sum())
+        (self.waiting(), self.in_flight.iter().map(|batch| batch.keys.len()).sum())
+    }
+
+    /// The deletions that are held, if any are.
+    pub fn held(&self) -> impl Iterator<Item = &Key> {
+        self.deletes.iter().filter(|_| self.held.is_some())
+    }
+
+    fn waiting(&self) -> usize {
+        self.puts.len() + self.deletes.len() + self.going.len()
     }
 
     /// Bytes that this session holds, roughly.
@@ -206,6 +224,7 @@ impl Session {
         let in_flight: usize = self.in_flight.iter().map(|batch| batch.keys.capacity() * size_of::<Key>()).sum();
         size_of::<Self>()
             + self.puts.memory()
+            + self.going.memory()
             + self.deletes.len() * 2 * size_of::<Key>()
             + self.in_flight.capacity() * size_of::<InFlight>()
             + in_flight
@@ -327,7 +346,7 @@ impl Session {
             self.held_said = self.held;
             out.push(Output::Status(Status::DeletionHeld(self.held)));
         }
-        let idle = !self.walking && self.in_flight.is_empty() && self.puts.is_empty() && self.deletes.is_empty();
+        let idle = !self.walking && self.in_flight.is_empty() && self.waiting() == 0;
         let in_sync = idle && self.refused.is_empty();
         if in_sync != self.in_sync {
             self.in_sync = in_sync;

@@ -120,6 +120,20 @@ pub struct Edge {
     blocked: bool,
     attempts: u32,
     random: u64,
+    start: Start,
+    /// The next hello says all of it.
+    introduces: bool,
+}
+
+/// Which start of the edge's program this is, so that the center can tell two machines with one identity apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Start {
+    /// Random, and never 0.
+    pub id: u64,
+    /// Those before it, the last one first.
+    pub before: Vec<u64>,
+    /// Where the edge is, for people.
+    pub place: String,
 }
 
 impl Edge {
@@ -140,7 +154,15 @@ impl Edge {
             blocked: false,
             attempts: 0,
             random: seed,
+            start: Start::default(),
+            introduces: true,
         }
+    }
+
+    /// To be said before anything else.
+    pub fn is(mut self, start: Start) -> Self {
+        self.start = start;
+        self
     }
 
     pub fn handle(&mut self, now: Millis, input: Input, holding: &dyn Holding) -> Vec<Output> {
@@ -171,6 +193,9 @@ impl Edge {
                 floor: holding.floor(),
                 root: holding.root(),
                 holds: holding.count(),
+                start: self.start.id,
+                before: if self.introduces { self.start.before.clone() } else { Vec::new() },
+                place: if self.introduces { self.start.place.clone() } else { String::new() },
             })));
         }
         self.apply_next(&mut out);
@@ -185,6 +210,7 @@ impl Edge {
         match (self.phase, message) {
             (Phase::Offline { .. } | Phase::Dialing { .. }, _) => {}
             (_, Message::Close { reason, retry_after }) => {
+                self.introduces |= matches!(reason, CloseReason::Superseded | CloseReason::Shared);
                 out.push(Output::Status(Status::Closed(reason)));
                 out.push(Output::Disconnect);
                 self.offline(now, retry_after, out);
@@ -211,6 +237,7 @@ impl Edge {
         self.session = welcome.session;
         self.expected = 1;
         self.attempts = 0;
+        self.introduces = false;
         let known = |seen: Position| welcome.through.is_some_and(|through| through >= seen.revision);
         if holding.seen().is_none_or(known) {
             self.phase = Phase::Open;

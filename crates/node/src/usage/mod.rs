@@ -51,6 +51,8 @@ pub struct OfPod {
     pub namespace: String,
     pub name: String,
     pub uid: String,
+    /// How long the rates of its containers are about: less than the node's where one of them began meanwhile.
+    pub window: Duration,
     /// Those that run.
     pub containers: Vec<OfContainer>,
 }
@@ -131,33 +133,47 @@ fn age(at: Timestamp) -> SignedDuration {
     Timestamp::now().duration_since(at).max(SignedDuration::ZERO)
 }
 
+/// The time since a container started. One whose start cannot be read has run for ever.
+fn since(started_at: &str, now: Timestamp) -> Duration {
+    let started = started_at.parse::<Timestamp>().ok();
+    started.map_or(Duration::MAX, |started| Duration::try_from(now.duration_since(started)).unwrap_or_default())
+}
+
 fn compare(base: &Sample, now: &Sample, pods: &[Arc<Known>]) -> Measured {
     let window = Duration::try_from(now.at.duration_since(base.at)).unwrap_or_default().max(Duration::from_millis(1));
     let rate = |before: u64, after: u64, within: Duration| {
         let nanos = u128::from(after.saturating_sub(before)) * 1_000_000_000 / within.as_nanos().max(1);
         u64::try_from(nanos).unwrap_or(u64::MAX)
     };
+    let shortest = Duration::try_from(SHORTEST).unwrap_or_default();
     let of_container = |known: &pods::KnownContainer| {
         let run = known.current.as_ref().filter(|run| run.is_running)?;
         let usage = now.containers.get(&run.id)?;
-        let cpu_rate = match base.containers.get(&run.id) {
-            Some(before) => rate(before.cpu_nanos, usage.cpu_nanos, window),
-            // It began meanwhile.
-            None => rate(0, usage.cpu_nanos, window),
+        let (before, within) = match base.containers.get(&run.id) {
+            Some(before) => (before.cpu_nanos, window),
+            // It began meanwhile: its rate is of the time since then.
+            None => (0, since(&run.started_at, now.at).clamp(shortest.min(window), window)),
         };
-        Some(OfContainer {
+        let cpu_rate = rate(before, usage.cpu_nanos, within);
+        let container = OfContainer {
             name: known.name.clone(),
             started_at: run.started_at.clone(),
             used: Used { cpu_nanos: usage.cpu_nanos, cpu_rate, memory: usage.memory_bytes },
             processes: usage.processes,
-        })
+        };
+        Some((container, within))
     };
-    let of_pod = |known: &Arc<Known>| OfPod {
-        pod: known.pod.clone(),
-        namespace: known.namespace.clone(),
-        name: known.name.clone(),
-        uid: known.uid.clone(),
-        containers: known.containers.iter().filter_map(of_container).collect(),
+    let of_pod = |known: &Arc<Known>| {
+        let (containers, windows): (Vec<OfContainer>, Vec<Duration>) =
+            known.containers.iter().filter_map(of_container).unzip();
+        OfPod {
+            pod: known.pod.clone(),
+            namespace: known.namespace.clone(),
+            name: known.name.clone(),
+            uid: known.uid.clone(),
+            window: windows.into_iter().min().unwrap_or(window),
+            containers,
+        }
     };
     Measured {
         at: now.at,
@@ -215,6 +231,19 @@ pub(crate) mod tests {
         let pods =
             [known("default", "web", true), known("other", "new", true), known("default", "over", false)].map(Arc::new);
         compare(&base, &now, &pods)
+    }
+
+    #[test]
+    fn a_container_that_began_meanwhile_is_measured_since_then() {
+        let base = sample("2026-01-02T03:03:40Z", 0, &[]);
+        let now = sample("2026-01-02T03:04:05Z", 0, &[("new", 1_000_000_000, 10)]);
+        let measured = compare(&base, &now, &[known("default", "new", true)].map(Arc::new));
+        let pod = &measured.pods[0];
+        assert_eq!((pod.used().cpu_rate, pod.window), (200_000_000, Duration::from_secs(5)));
+        // One that has only just begun is not divided by nothing.
+        let now = sample("2026-01-02T03:04:00Z", 0, &[("new", 1_000_000, 10)]);
+        let measured = compare(&base, &now, &[known("default", "new", true)].map(Arc::new));
+        assert_eq!(measured.pods[0].used().cpu_rate, 2_000_000);
     }
 
     #[test]

@@ -29,7 +29,7 @@ fn of_pod(pod: &OfPod, measured: &Measured) -> Value {
     json!({"kind": "PodMetrics", "apiVersion": API_VERSION,
         "metadata": {"name": pod.name, "namespace": pod.namespace, "creationTimestamp": whole_seconds(measured),
             "labels": pod.pod.metadata.labels.clone().unwrap_or_default()},
-        "timestamp": whole_seconds(measured), "window": window(measured.window), "containers": containers})
+        "timestamp": whole_seconds(measured), "window": window(pod.window), "containers": containers})
 }
 
 fn usage(used: &Used) -> Value {

@@ -51,6 +51,11 @@ impl Engine {
 
     /// Everything that the edges of a class shall hold.
     pub fn contents(&self, class: &Class) -> BTreeMap<Key, Content> {
+        self.contents_of(class).into_iter().map(|(key, (content, _))| (key, content)).collect()
+    }
+
+    /// The same, each with the placement that it is from; an edge's configuration is from none.
+    pub fn contents_of(&self, class: &Class) -> BTreeMap<Key, (Content, Option<Id>)> {
         let mut keys: BTreeSet<Key> = class.iter().flat_map(|member| self.taken(member).into_keys()).collect();
         keys.insert(Key::from(CONFIG));
         let mut owners = Owners::of(class);
@@ -59,15 +64,20 @@ impl Engine {
 
     /// What the edges of a class shall hold under a key.
     pub fn render(&self, class: &Class, key: &str) -> Option<Content> {
+        self.render_of(class, key).map(|(content, _)| content)
+    }
+
+    /// The same, with the placement that it is from.
+    pub fn render_of(&self, class: &Class, key: &str) -> Option<(Content, Option<Id>)> {
         self.render_by(&mut Owners::of(class), class, key)
     }
 
-    fn render_by(&self, owners: &mut Owners<'_>, class: &Class, key: &str) -> Option<Content> {
+    fn render_by(&self, owners: &mut Owners<'_>, class: &Class, key: &str) -> Option<(Content, Option<Id>)> {
         if key == CONFIG {
-            return self.config(owners, class);
+            return self.config(owners, class).map(|content| (content, None));
         }
         let (member, item) = self.winner(owners, class, key)?;
-        Some(self.make(member, key, item))
+        Some((self.make(member, key, item), Some(member.placement.clone())))
     }
 
     /// The same if the object were this.

@@ -129,6 +129,38 @@ impl Engine {
         })
     }
 
+    /// The workspace that has a namespace on an edge.
+    pub fn owner_of(&self, edge: &Id, namespace: &str) -> Option<Arc<str>> {
+        self.owner(&self.class_of(edge), namespace).map(|member| member.placement.workspace.clone())
+    }
+
+    /// Whether a workspace places anything on an edge.
+    pub fn reaches(&self, edge: &Id, workspace: &str) -> bool {
+        self.schedule.reaching(edge).into_iter().any(|(placement, _)| *placement.workspace == *workspace)
+    }
+
+    /// The edges that placements of a workspace reach, so many at most, each with the namespaces that it has there.
+    pub fn reached_by(&self, workspace: &str, most: usize) -> BTreeMap<Id, BTreeSet<String>> {
+        let mut found: BTreeMap<Id, BTreeSet<String>> = BTreeMap::new();
+        let Some(home) = self.workspaces.get(workspace) else { return found };
+        for id in home.placements.iter().filter(|id| !is_plain(id)) {
+            let claimed = self.claimed(id);
+            let mut routes: Vec<&Id> = self.schedule.routes(id).take(LOOKED_AT).map(|(edge, _)| edge).collect();
+            routes.sort();
+            for edge in routes {
+                if found.len() >= most && !found.contains_key(edge) {
+                    break;
+                }
+                let class = self.class_of(edge);
+                let has = |name: &&String| {
+                    self.owner(&class, name).is_some_and(|owner| *owner.placement.workspace == *workspace)
+                };
+                found.entry(edge.clone()).or_default().extend(claimed.iter().filter(has).cloned());
+            }
+        }
+        found
+    }
+
     fn rank(&self, member: &Member, namespace: &str) -> Rank {
         let Some(placement) = self.placements.get(&member.placement) else { return Tenure::rank(None, "", false) };
         if placement.everything {

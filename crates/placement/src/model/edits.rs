@@ -88,6 +88,10 @@ fn some_object() -> impl Strategy<Value = Value> {
             0 | 1 => json!({"edge.kcp.io/expand-parameters": "true"}),
             2 => json!({"edge.kcp.io/customizer": "n1/c"}),
             3 => json!({"edge.kcp.io/customizer": "n1/none"}),
+            4 => {
+                value["metadata"]["deletionTimestamp"] = "t".into();
+                return value;
+            }
             _ => return value,
         };
         value["metadata"]["annotations"] = annotations;

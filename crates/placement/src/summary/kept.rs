@@ -187,11 +187,16 @@ impl Summary {
 
     /// What there is to say, without conditions: those have a history.
     pub fn told(&self) -> Value {
-        let results = if self.collector.select.is_empty() { self.combined() } else { self.listed() };
+        let (results, all) = match self.collector.select.is_empty() {
+            true => (self.combined(), self.groups.len()),
+            false => (self.listed(), self.selected),
+        };
+        let broken = self.troubles();
+        let (cut, broken_cut) = (all.saturating_sub(results.len()), self.broken.len().saturating_sub(broken.len()));
         let errors = self.errors.iter().take(ERRORS);
         json!({
             "results": results,
-            "broken": self.troubles(),
+            "broken": broken,
             "errors": errors.map(|(text, rows)| json!({"message": text, "rows": rows})).collect::<Vec<_>>(),
             "summary": {
                 "rows": self.rows.len(),
@@ -200,6 +205,9 @@ impl Summary {
                 "stale": self.stale,
                 "broken": self.broken.len(),
                 "errors": self.failed,
+                // What is not listed, as there is a limit.
+                "cutOff": cut,
+                "brokenCutOff": broken_cut,
             },
         })
     }

@@ -81,6 +81,7 @@ impl Start {
             user,
             hostname: spec::hostname(&self.pod),
             no_new_privileges: security::forbids_new_privileges(&container),
+            capabilities: security::capabilities(&container),
             restrictions: security::restrictions(&self.pod, &container),
             env: variables,
         };

@@ -17,6 +17,8 @@ pub struct Place<'a> {
     pub node: &'a str,
     pub edge: &'a str,
     pub root: &'a Path,
+    /// What the image says.
+    pub image: &'a BTreeMap<String, String>,
 }
 
 pub fn environment(
@@ -27,6 +29,7 @@ pub fn environment(
     let (namespace, name) = container.pod.split_once('/').unwrap_or(("", &container.pod));
     let mut env = BTreeMap::from([("PATH".to_owned(), PATH.to_owned())]);
     env.extend(passed);
+    env.extend(place.image.clone());
     let mut set = |name: &str, value: &str| env.insert(name.to_owned(), value.to_owned());
     set("HOSTNAME", name);
     set("PORT", "8080");
@@ -48,7 +51,7 @@ pub fn environment(
 
 #[cfg(test)]
 mod tests {
-    use pods::runtime::{ContainerId, Limits, User};
+    use pods::runtime::{Capabilities, ContainerId, Limits, User};
 
     use super::*;
 
@@ -78,15 +81,18 @@ mod tests {
             user: User::default(),
             hostname: String::new(),
             no_new_privileges: false,
+            capabilities: Capabilities::default(),
             restrictions: vec![],
         };
-        let place = Place { node: "n", edge: "e", root: Path::new("/r") };
+        let of_image = BTreeMap::from([("A".to_owned(), "0".to_owned()), ("OF_IMAGE".to_owned(), "yes".to_owned())]);
+        let place = Place { node: "n", edge: "e", root: Path::new("/r"), image: &of_image };
         let env = environment([pair("HOME", "/root"), pair("TZ", "UTC")], &place, &container);
         let expected = [
             ("A", "2"),
             ("HOME", "/app"),
             ("HOST", "127.9.0.2"),
             ("HOSTNAME", "web-1"),
+            ("OF_IMAGE", "yes"),
             ("PATH", PATH),
             ("POD_IP", "127.9.0.2"),
             ("PORT", "80"),

@@ -88,6 +88,8 @@ impl From<Error> for Failure {
 pub struct Processes {
     options: Options,
     dir: PathBuf,
+    /// The edge's data directory without links, which containers do not see.
+    data: PathBuf,
     range: Option<Range>,
     /// Held while a connection is made, so that there is one keeper.
     link: tokio::sync::Mutex<Option<Arc<Link>>>,
@@ -107,9 +109,13 @@ impl Processes {
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&roots);
         made.map_err(|error| wrong(&roots, error))?;
         let range = options.range.map(|(base, bits)| Range { base, bits }).filter(can_be_used);
+        // The stage of a container is named by the same path.
+        let data = std::fs::canonicalize(&data).map_err(|error| wrong(&data, error))?;
+        let dir = data.join("keeper");
         let this = Arc::new(Self {
             options,
             dir,
+            data,
             range,
             link: tokio::sync::Mutex::default(),
             permitted: Mutex::default(),
@@ -173,7 +179,13 @@ impl Processes {
             if version < VERSION {
                 return Err(Error::Keeper("it is too old and cannot be replaced: see keeper.log".into()));
             }
-            *self.permitted.lock().unwrap_or_else(PoisonError::into_inner) = Some(permitted);
+            let before = self.permitted.lock().unwrap_or_else(PoisonError::into_inner).replace(permitted);
+            if !permitted.views && before.is_none_or(|before| before.views) {
+                tracing::warn!(
+                    "containers can read the data of this edge, and of other centers and edges of this user: \
+                     namespaces are not permitted here. Do not run Pods here that are not trusted"
+                );
+            }
             ask(&link, &Request::Watch).await?;
             return Ok(link);
         }

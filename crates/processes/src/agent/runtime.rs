@@ -1,6 +1,11 @@
 //! What a runtime has to do, done by asking the keeper.
 
-use std::{net::IpAddr, path::Path, sync::PoisonError, time::Duration};
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::PoisonError,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use pods::runtime::{
@@ -12,6 +17,8 @@ use super::{
     environment::{HOME, PASSED, Place, environment},
 };
 use crate::{
+    capabilities, hidden, home,
+    images::Program,
     protocol::{Answer, Permitted, Request, Start},
     root::{self, Links},
     view::{Identity, View, absolute},
@@ -32,18 +39,24 @@ impl Processes {
     }
 
     /// What the keeper is to start, and a root for it.
-    async fn prepare(&self, container: ContainerSpec) -> Result<Start, Failure> {
-        let program = self.options.images.program(&container.image, &container.command, &container.args)?;
+    async fn prepare(&self, mut container: ContainerSpec) -> Result<Start, Failure> {
+        let found = self.options.images.program(&container.image, &container.command, &container.args)?;
+        let wrong = |message: String| Failure { reason: "CreateContainerConfigError", message };
+        container.user = user_of(container.user, found.user.as_deref()).map_err(wrong)?;
+        let capabilities = capabilities::allowed(&container.capabilities).map_err(wrong)?;
+        let hidden = if container.capabilities.privileged { Vec::new() } else { hidden::from_containers(&self.data) };
+        is_seen(&found.program, &hidden, &container.mounts).map_err(wrong)?;
         let root = self.root(&container.id);
-        let place = Place { node: &self.options.node, edge: &self.options.edge, root: &root };
+        let place = Place { node: &self.options.node, edge: &self.options.edge, root: &root, image: &found.env };
         let own = rustix::process::geteuid().as_raw();
         let mark = format!("SELVEDGE_ROOT={}", root.display());
-        let (mounts, given) = (container.mounts.clone(), container.working_dir.clone());
+        let (mounts, given) = (container.mounts.clone(), container.working_dir.clone().or(found.working_dir));
         let view = self.permitted().is_some_and(|permitted| permitted.views).then(|| View {
             stage: root.clone(),
             working_dir: given.as_deref().map(|dir| absolute(Path::new(dir))).filter(|dir| dir != Path::new("/")),
             hostname: container.hostname.clone(),
             user: Identity::of(&container.user, own),
+            hidden,
         });
         let is_other = view.as_ref().and_then(|view| view.user.user).is_some_and(|user| user != own);
         let passed = PASSED.iter().filter(|name| !is_other || **name != HOME);
@@ -65,7 +78,7 @@ impl Processes {
             id: container.id,
             pod: container.pod,
             image: container.image,
-            program,
+            program: found.program,
             env,
             dir,
             mark,
@@ -76,7 +89,36 @@ impl Processes {
             terminal: container.tty,
             stdin: container.stdin,
             no_new_privileges: container.no_new_privileges,
+            capabilities,
         })
+    }
+}
+
+/// As whom a container runs: its own user, else that of its image.
+fn user_of(mut user: User, of_image: Option<&str>) -> Result<User, String> {
+    let Some(named) = of_image.filter(|_| user.id.is_none()) else { return Ok(user) };
+    let Some((id, group)) = home::user_of(named) else {
+        return Err(format!("its image is mapped to run as {named:?}, and this machine has no such user"));
+    };
+    if id == 0 && user.is_not_root {
+        return Err("container has runAsNonRoot and image will run as root".to_owned());
+    }
+    (user.id, user.group) = (Some(id), user.group.or(group));
+    Ok(user)
+}
+
+/// A program in a directory that containers do not see could not be started, and the reason would be hard to find.
+fn is_seen(program: &Program, hidden: &[PathBuf], mounts: &[Mount]) -> Result<(), String> {
+    let Program::Command(words) = program else { return Ok(()) };
+    let path = Path::new(words.first().map_or("", String::as_str));
+    let is_mounted = mounts.iter().any(|mount| path.starts_with(&mount.at));
+    match hidden.iter().find(|dir| path.starts_with(dir)) {
+        Some(dir) if !is_mounted => Err(format!(
+            "{} is in {}, a data directory of Selvedge, which containers do not see: put the program elsewhere",
+            path.display(),
+            dir.display()
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -243,6 +285,30 @@ impl Runtime for Processes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_image_may_say_as_whom_it_runs() {
+        let asked = |id, is_not_root| User { id, is_not_root, ..User::default() };
+        assert_eq!(
+            user_of(asked(None, false), Some("1000:7")).map(|user| (user.id, user.group)),
+            Ok((Some(1000), Some(7)))
+        );
+        assert_eq!(user_of(asked(Some(5), false), Some("1000")).map(|user| user.id), Ok(Some(5)));
+        assert_eq!(user_of(asked(None, true), None).map(|user| user.id), Ok(None));
+        assert!(user_of(asked(None, true), Some("0")).unwrap_err().contains("runAsNonRoot"));
+        assert!(user_of(asked(None, false), Some("nobody-knows-them")).is_err());
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_seen_is_named() {
+        let command = |path: &str| Program::Command(vec![path.to_owned()]);
+        let hidden = [PathBuf::from("/var/lib/edge")];
+        let at = |at: &str| [Mount { from: "/x".into(), at: at.into(), read_only: true }];
+        assert!(is_seen(&command("/var/lib/edge/run"), &hidden, &[]).unwrap_err().contains("/var/lib/edge/run"));
+        assert_eq!(is_seen(&command("/var/lib/edge/run"), &hidden, &at("/var/lib/edge")), Ok(()));
+        assert_eq!(is_seen(&command("/var/lib/edges"), &hidden, &[]), Ok(()));
+        assert_eq!(is_seen(&command("sh"), &hidden, &[]), Ok(()));
+    }
 
     #[test]
     fn whoever_wants_to_be_somebody_else_is_told() {

@@ -232,6 +232,7 @@ impl Keeper {
             files: self.files,
             memory: start.limits.memory_bytes.filter(|_| !held),
             no_new_privileges: start.no_new_privileges,
+            capabilities: start.capabilities,
             parent: std::process::id() as i32,
         };
         let who = Who::Container(id.clone());

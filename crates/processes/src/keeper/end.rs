@@ -84,7 +84,9 @@ impl Keeper {
         let mark = format!("SELVEDGE_ROOT={}/", self.dir.join(super::super::agent::ROOTS).display());
         if left.iter().any(|(_, _, _, boot)| *boot == self.boot) {
             // Their first processes were to end with the keeper. Others of theirs are known by what they were given.
-            let of_theirs = tree::marked(&mark);
+            // What another keeper looks after is not: its directory may have been moved away from this path.
+            let of_others = tree::below_named(super::NAME);
+            let of_theirs: Vec<i32> = tree::marked(&mark).into_iter().filter(|pid| !of_others.contains(pid)).collect();
             for pid in of_theirs.iter().flat_map(|pid| tree::with_descendants(*pid)) {
                 kill(pid);
             }

@@ -28,7 +28,9 @@ use serde::{Deserialize, Serialize};
 use super::{
     Keeper, Rules, Source, Who,
     containers::{Live, Stdin},
-    group_name, say,
+    group_name,
+    place::{self, Inode, Place},
+    say,
     spawn::Process,
 };
 use crate::{
@@ -42,6 +44,9 @@ use crate::{
 struct Left {
     rules: Rules,
     files: Option<u64>,
+    /// A keeper of an earlier version does not say it.
+    #[serde(default)]
+    socket: Option<Inode>,
     containers: Vec<LeftContainer>,
 }
 
@@ -85,13 +90,13 @@ impl Keeper {
                 stdin: live.stdin.is_some(),
             })
             .collect();
-        let left = Left { rules: self.rules, files: self.files, containers };
+        let left = Left { rules: self.rules, files: self.files, socket: self.place.socket(), containers };
         let written = rustix::fs::memfd_create("left", MemfdFlags::CLOEXEC)?;
         File::from(written.try_clone()?).write_all(&serde_json::to_vec(&left)?)?;
         let (ours, theirs) = UnixStream::pair()?;
         // More than fits into the socket must fail rather than wait for a reader that is ourselves.
         ours.set_nonblocking(true)?;
-        let mut files = vec![written.as_fd(), self.lock.as_fd(), self.listener.as_fd()];
+        let mut files = vec![written.as_fd(), self.place.lock.as_fd(), self.listener.file.as_fd()];
         for live in self.live.values() {
             files.extend(live.outputs.iter().flatten().map(|output| output.file.as_fd()));
             files.extend(live.stdin.iter().map(|stdin| stdin.file.as_fd()));
@@ -120,7 +125,11 @@ pub fn take_over(dir: &Path) -> io::Result<Keeper> {
     let left: Left = serde_json::from_slice(&text)?;
     let lock = File::from(files.next()?);
     let listener = UnixListener::from(files.next()?);
-    let mut keeper = Keeper::new(dir, lock, listener, Groups::find(&group_name(dir)))?;
+    // The directory may have been moved since the keeper began.
+    let dir = &place::directory_of(&lock).unwrap_or_else(|| dir.to_owned());
+    let mut place = Place::new(dir, lock)?;
+    place.adopt(left.socket);
+    let mut keeper = Keeper::new(dir, place, listener, Groups::find(&group_name(dir)))?;
     (keeper.rules, keeper.files) = (left.rules, left.files);
     for one in left.containers {
         let id = one.start.id.clone();
@@ -154,6 +163,7 @@ pub fn take_over(dir: &Path) -> io::Result<Keeper> {
     if let Ok(null) = super::spawn::null() {
         let _ = rustix::stdio::dup2_stdin(null);
     }
+    keeper.check_socket();
     Ok(keeper)
 }
 

@@ -4,19 +4,21 @@
 mod containers;
 mod end;
 mod handover;
+mod place;
 mod requests;
 mod spawn;
+mod stop;
 mod talk;
 
 use std::{
     collections::BTreeMap,
     ffi::OsString,
-    fs::{self, File, OpenOptions},
+    fs::{self, OpenOptions},
     io::{self, Write},
     os::{
         fd::{AsFd, OwnedFd},
         unix::{
-            fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+            fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
             net::UnixListener,
             process::CommandExt,
         },
@@ -33,14 +35,19 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-use self::{containers::Live, spawn::Exec, talk::Connection};
+use self::{
+    containers::Live,
+    place::{LOCK, Place, Socket},
+    spawn::Exec,
+    talk::Connection,
+};
 use crate::{
     files,
     journal::Journal,
     limits::Groups,
     logs::{Bounds, Stream},
-    protocol::{Answer, Asked, Request},
-    tree, wire,
+    protocol::Answer,
+    tree,
 };
 
 /// Without anything to keep and anybody to talk to, it leaves after so long.
@@ -79,6 +86,8 @@ impl Rules {
 pub const SOCKET: &str = "socket";
 pub const STATE: &str = "state";
 pub const SAID: &str = "keeper.log";
+/// What it is called among processes.
+const NAME: &std::ffi::CStr = c"selvedge-keeper";
 /// What it writes on stdout once it listens.
 pub const LISTENING: &[u8] = b"listening\n";
 
@@ -91,6 +100,7 @@ struct Watched<T> {
 #[derive(Clone, Debug)]
 enum Source {
     Listener,
+    Directory,
     Connection(u64),
     Output(ContainerId, Stream),
     Stdin(ContainerId),
@@ -108,9 +118,10 @@ enum Who {
 
 struct Keeper {
     dir: PathBuf,
-    listener: UnixListener,
-    /// Held as long as this is the keeper.
-    lock: File,
+    place: Place,
+    listener: Watched<UnixListener>,
+    /// Says that something was removed from the directory. None where the system has no room for it.
+    directory: Option<Watched<OwnedFd>>,
     epoll: OwnedFd,
     sources: BTreeMap<u64, Source>,
     /// The last number that was given to anything.
@@ -141,26 +152,44 @@ struct Keeper {
     buffer: Vec<u8>,
 }
 
+const USAGE: &str = "\
+The keeper of an edge's containers (--runtime process). The edge starts it by itself.
+
+Usage: selvedge keeper DIR           Be the keeper in this directory, which is <data-dir>/keeper of an edge
+       selvedge keeper DIR --stop    End the keeper that is there and all its containers
+";
+
 /// `selvedge keeper DIR`. With `--again` it is the next program of a keeper that was there before; with `--stop` it ends the one that is there, and
 /// all containers with it.
-pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
+pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.collect();
+    let words: Vec<&str> = args.iter().map(|arg| arg.to_str().unwrap_or_default()).collect();
+    let dir = match words.as_slice() {
+        [.., "--help" | "-h"] => return crate::usage(USAGE, None),
+        [] => return crate::usage(USAGE, Some("the keeper's directory is missing")),
+        [dir, ..] if dir.starts_with('-') => return crate::usage(USAGE, Some("the first argument is a directory")),
+        [_] | [_, "--again" | "--stop"] => std::path::absolute(&args[0]),
+        _ => return crate::usage(USAGE, Some("only --stop may follow the directory")),
+    };
     // It reaps its children, which an ignored SIGCHLD would keep it from.
     resident::reset_signals();
     // What was open in the agent's shell is nothing to containers.
     if let Err(error) = resident::keep_files_from_children() {
         say(&format!("containers may inherit open files of the keeper: {error}"));
     }
-    let Some(dir) = args.next().and_then(|dir| std::path::absolute(dir).ok()) else { return ExitCode::FAILURE };
-    let option = args.next();
-    let done = match option.as_ref().and_then(|option| option.to_str()) {
-        Some("--again") => handover::take_over(&dir).and_then(Keeper::run),
-        Some("--stop") => stop(&dir),
+    let done = dir.and_then(|dir| match words.get(1) {
+        Some(&"--again") => handover::take_over(&dir).and_then(Keeper::run),
+        Some(&"--stop") => stop::stop(&dir).and_then(|done| writeln!(io::stdout(), "{done}")),
         _ => begin(&dir).and_then(Keeper::run),
-    };
+    });
     match done {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if words.get(1) == Some(&"--stop") => {
+            let _ = writeln!(io::stderr(), "selvedge: {error}");
+            ExitCode::FAILURE
+        }
         Err(error) => {
-            say(&format!("the keeper in {} cannot go on: {error}", dir.display()));
+            say(&format!("the keeper in {} cannot go on: {error}", args[0].display()));
             ExitCode::FAILURE
         }
     }
@@ -171,21 +200,29 @@ fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{} {text}", crate::logs::now());
 }
 
-/// Comes back when it is gone; where there is none, at once.
-fn stop(dir: &Path) -> io::Result<()> {
-    let Ok(mut stream) = crate::agent::launch::connect(dir) else { return Ok(()) };
-    stream.write_all(&crate::protocol::json(&Asked { number: 1, ask: Request::Stop }))?;
-    io::copy(&mut stream, &mut io::sink()).map(|_| ())
+fn begin(dir: &Path) -> io::Result<Keeper> {
+    let keeper = take_place(dir)?;
+    // Whoever started it waits for this.
+    let _ = io::stdout().write_all(LISTENING).and_then(|()| io::stdout().flush());
+    if let Ok(null) = OpenOptions::new().write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdout(null);
+    }
+    Ok(keeper)
 }
 
-fn begin(dir: &Path) -> io::Result<Keeper> {
+/// Becomes the keeper of a directory, and ends what another one left there.
+fn take_place(dir: &Path) -> io::Result<Keeper> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    let mut lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(dir.join("lock"))?;
+    let mut lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(dir.join(LOCK))?;
     // One that was just killed closes its files one after the other.
     let until = Instant::now() + LOCKED;
     while lock.try_lock().is_err() {
         if Instant::now() > until {
-            return Err(io::Error::other("another keeper is there"));
+            let (pid, shown) = (stop::said_pid(dir), dir.display());
+            return Err(io::Error::other(format!(
+                "another keeper (pid {pid}) is there and does not answer at {shown}/{SOCKET}. \
+                 `selvedge keeper {shown} --stop` ends it with its containers; the edge then starts both anew"
+            )));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -193,20 +230,13 @@ fn begin(dir: &Path) -> io::Result<Keeper> {
     // For people and for tests: whom to look at.
     writeln!(lock, "{}", std::process::id())?;
     let _ = rustix::process::setsid();
-    let short = wire::Short::new(dir, SOCKET)?;
-    let _ = fs::remove_file(short.path());
-    let listener = UnixListener::bind(short.path())?;
-    fs::set_permissions(short.path(), fs::Permissions::from_mode(0o600))?;
+    let mut place = Place::new(dir, lock)?;
+    let listener = place.listen()?;
     let groups = Groups::find(&group_name(dir));
     groups.remove_left();
-    let mut keeper = Keeper::new(dir, lock, listener, groups)?;
+    let mut keeper = Keeper::new(dir, place, listener, groups)?;
     keeper.end_what_was_left();
     keeper.journal.commit()?;
-    // Whoever started it waits for this.
-    let _ = io::stdout().write_all(LISTENING).and_then(|()| io::stdout().flush());
-    if let Ok(null) = OpenOptions::new().write(true).open("/dev/null") {
-        let _ = rustix::stdio::dup2_stdout(null);
-    }
     Ok(keeper)
 }
 
@@ -217,17 +247,20 @@ fn may_have_views(dir: &Path) -> bool {
 }
 
 impl Keeper {
-    fn new(dir: &Path, lock: File, listener: UnixListener, groups: Groups) -> io::Result<Self> {
+    fn new(dir: &Path, place: Place, listener: UnixListener, groups: Groups) -> io::Result<Self> {
         std::env::set_current_dir("/")?;
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
-        let _ = rustix::thread::set_name(c"selvedge-keeper");
+        let _ = rustix::thread::set_name(NAME);
         listener.set_nonblocking(true)?;
         let limit = rustix::process::getrlimit(Resource::Nofile);
         let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut keeper = Self {
             dir: dir.to_owned(),
-            lock,
+            place,
+            // The number 0 is nothing else's.
+            listener: Watched { file: listener, token: 0 },
+            directory: None,
             epoll,
             sources: BTreeMap::new(),
             last: 0,
@@ -250,11 +283,14 @@ impl Keeper {
             stopping: None,
             successor: None,
             buffer: vec![0; 16 << 10],
-            listener,
         };
-        let token = keeper.number();
-        epoll::add(&keeper.epoll, &keeper.listener, EventData::new_u64(token), EventFlags::IN)?;
-        keeper.sources.insert(token, Source::Listener);
+        epoll::add(&keeper.epoll, &keeper.listener.file, EventData::new_u64(0), EventFlags::IN)?;
+        keeper.sources.insert(0, Source::Listener);
+        let watcher = keeper.place.watch();
+        match watcher.and_then(|watcher| keeper.watch(watcher, Source::Directory, EventFlags::IN)) {
+            Ok(watcher) => keeper.directory = Some(watcher),
+            Err(error) => say(&format!("if its socket is removed, it is not made anew: {error}")),
+        }
         Ok(keeper)
     }
 
@@ -291,6 +327,7 @@ impl Keeper {
         match self.sources.get(&token).cloned() {
             None => {}
             Some(Source::Listener) => self.accept(),
+            Some(Source::Directory) => self.look_after_socket(),
             Some(Source::Connection(number)) => self.hear(number),
             Some(Source::Output(id, stream)) => _ = self.read_output(&id, stream),
             Some(Source::Stdin(id)) => self.feed(&id),
@@ -378,10 +415,37 @@ impl Keeper {
         };
         let idle = self.idle_since.is_some_and(|since| since.elapsed() >= IDLE);
         if stopped || idle {
-            let _ = fs::remove_file(self.dir.join(SOCKET));
-            self.groups.remove();
+            self.leave();
         }
         stopped || idle
+    }
+
+    fn leave(&self) {
+        self.place.leave();
+        self.groups.remove();
+    }
+
+    /// Something was removed from the directory. Without its socket nobody could ask it anything any more.
+    fn look_after_socket(&mut self) {
+        let Some(directory) = &self.directory else { return };
+        while rustix::io::read(&directory.file, &mut self.buffer).is_ok_and(|count| count > 0) {}
+        self.check_socket();
+    }
+
+    fn check_socket(&mut self) {
+        match self.place.check() {
+            Ok(Socket::Kept) => {}
+            Ok(Socket::Anew(listener)) => match self.watch(listener, Source::Listener, EventFlags::IN) {
+                Ok(watched) => {
+                    let before = std::mem::replace(&mut self.listener, watched);
+                    self.unwatch(before);
+                    say("its socket was removed; it is there again");
+                }
+                Err(error) => say(&format!("its socket was removed and cannot be made anew: {error}")),
+            },
+            Ok(Socket::Lost(why)) => say(&format!("nobody can reach this keeper any more: {why}")),
+            Err(error) => say(&format!("its socket was removed and cannot be made anew: {error}")),
+        }
     }
 }
 
@@ -389,16 +453,11 @@ fn failed(reason: &str, message: impl Into<String>) -> Answer {
     Answer::Failed { reason: reason.to_owned(), message: message.into() }
 }
 
-/// One of this directory's own, the same for every keeper in it.
+/// One of this directory's own, the same for every keeper in it. It goes with the directory when that is moved: at the
+/// old path there may be another edge.
 fn group_name(dir: &Path) -> String {
-    let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
-    // FNV-1a: short, and the same in every version of this program.
-    let hash = dir
-        .as_os_str()
-        .as_encoded_bytes()
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
-    format!("selvedge-{hash:016x}")
+    let name = |found: fs::Metadata| format!("selvedge-{:x}-{:x}", found.dev(), found.ino());
+    fs::metadata(dir).map_or_else(|_| "selvedge-unknown".to_owned(), name)
 }
 
 pub fn signal(pid: i32, signal: Signal) {

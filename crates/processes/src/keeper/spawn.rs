@@ -220,6 +220,7 @@ impl Keeper {
             files: self.files,
             memory: live.memory_without_group(),
             no_new_privileges: live.start.no_new_privileges,
+            capabilities: live.start.capabilities,
             parent: std::process::id() as i32,
         };
         let (pod, mark) = (live.start.pod.clone(), live.start.mark.clone());

@@ -29,7 +29,7 @@ pub struct Connection {
 
 impl Keeper {
     pub fn accept(&mut self) {
-        while let Ok((stream, _)) = self.listener.accept() {
+        while let Ok((stream, _)) = self.listener.file.accept() {
             if self.connections.len() >= CONNECTIONS || stream.set_nonblocking(true).is_err() {
                 continue;
             }

@@ -14,8 +14,8 @@ use pods::runtime::Mount;
 use rustix::{
     fs::{OFlags, StatVfsMountFlags},
     mount::{
-        MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change, mount_move,
-        mount_remount, unmount,
+        MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_change,
+        mount_move, mount_remount, unmount,
     },
 };
 
@@ -24,10 +24,14 @@ use super::{
     plan::{Plan, Point, plan},
 };
 
+/// An empty directory, which is put in the place of others.
+const NOTHING: &str = "hidden";
 /// For what a container writes beside what is bound there: a file of its pid, a socket.
 const ROOM: &str = "size=16m,mode=0755";
 
 pub fn build(view: &View, mounts: &[Mount]) -> Result<(), String> {
+    // Opened before anything is mounted over it.
+    let stage = open_path(&view.stage).map_err(|error| format!("cannot open {}: {error}", view.stage.display()))?;
     let sources = mounts.iter().map(source).collect::<Result<Vec<File>, String>>()?;
     let mut wanted: Vec<PathBuf> = mounts.iter().map(|mount| absolute(Path::new(&mount.at))).collect();
     wanted.extend(view.working_dir.clone());
@@ -46,6 +50,8 @@ pub fn build(view: &View, mounts: &[Mount]) -> Result<(), String> {
             false => mount_move(&view.stage, dir).map_err(|error| failed(error.into()))?,
         }
     }
+    // What a container mounts comes later, and may be in a directory that is hidden.
+    let hiding = hide(&root, view, &stage)?;
     for point in &points {
         let Some((mount, source)) = mounts.get(point.of).zip(sources.get(point.of)) else {
             make(&root, point, true).map_err(|error| format!("cannot make {}: {error}", point.place().display()))?;
@@ -56,6 +62,10 @@ pub fn build(view: &View, mounts: &[Mount]) -> Result<(), String> {
         let place = make(&root, point, is_directory).map_err(failed)?;
         let source = format!("/proc/self/fd/{}", source.as_raw_fd());
         mount_bind_recursive(source, place).map_err(|error| failed(error.into()))?;
+    }
+    for at in hiding {
+        mount_remount(&at, MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV, "")
+            .map_err(|error| format!("cannot make {} read-only: {error}", at.display()))?;
     }
     // At last, because what is mounted within one of them had to be made there.
     for point in &points {
@@ -71,13 +81,51 @@ pub fn build(view: &View, mounts: &[Mount]) -> Result<(), String> {
 
 /// Opened before anything is mounted, because that may hide it.
 fn source(mount: &Mount) -> Result<File, String> {
-    let open = || OpenOptions::new().read(true).custom_flags(OFlags::PATH.bits() as i32).open(&mount.from);
+    let open = || open_path(&mount.from);
     let opened = match open() {
         // As runtimes of containers have it for paths of the host that nobody has looked at.
         Err(error) if error.kind() == io::ErrorKind::NotFound => fs::create_dir_all(&mount.from).and_then(|()| open()),
         opened => opened,
     };
     opened.map_err(|error| format!("cannot mount {} at {}: {error}", mount.from.display(), mount.at))
+}
+
+fn open_path(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(OFlags::PATH.bits() as i32).open(path)
+}
+
+/// Puts an empty directory over each that is hidden. In the one that the stage is in, only the way to the stage is
+/// there.
+/// Answers what was mounted, to be made read-only when all mount points are there.
+fn hide(root: &Path, view: &View, stage: &File) -> Result<Vec<PathBuf>, String> {
+    let (mut empty, mut made) = (None::<PathBuf>, Vec::new());
+    for dir in &view.hidden {
+        let at = below(root, dir);
+        // What is not there, or is covered by a mount, need not be hidden.
+        if !at.is_dir() {
+            continue;
+        }
+        let failed = |error: io::Error| format!("cannot hide {}: {error}", dir.display());
+        match (&empty, view.stage.strip_prefix(dir)) {
+            (Some(empty), Err(_)) => mount_bind(empty, &at).map_err(|error| failed(error.into()))?,
+            (_, inner) => {
+                let data = c"size=64k,mode=0755";
+                mount("selvedge", &at, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(data))
+                    .map_err(|error| failed(error.into()))?;
+                let nothing = at.join(NOTHING);
+                fs::create_dir(&nothing).map_err(failed)?;
+                empty.get_or_insert(nothing);
+                if let Ok(inner) = inner {
+                    let place = at.join(inner);
+                    fs::create_dir_all(&place).map_err(failed)?;
+                    let source = format!("/proc/self/fd/{}", stage.as_raw_fd());
+                    mount_bind(source, place).map_err(|error| failed(error.into()))?;
+                }
+                made.push(at);
+            }
+        }
+    }
+    Ok(made)
 }
 
 fn below(root: &Path, place: &Path) -> PathBuf {

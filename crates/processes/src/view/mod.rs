@@ -9,10 +9,14 @@ mod enter;
 mod plan;
 mod user;
 
-pub use enter::{Way, join, start, try_it};
+pub use enter::{Way, join, start};
 pub use user::Identity;
 
-use std::path::{Component, Path, PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Component, Path, PathBuf},
+    process::ExitCode,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +29,9 @@ pub struct View {
     pub working_dir: Option<PathBuf>,
     pub hostname: String,
     pub user: Identity,
+    /// Directories of this machine that it does not see, but for its stage in one of them.
+    #[serde(default)]
+    pub hidden: Vec<PathBuf>,
 }
 
 /// Without `.`, `..` and whatever is not a name.
@@ -39,4 +46,21 @@ pub fn absolute(path: &Path) -> PathBuf {
         }
     }
     found
+}
+
+const USAGE: &str = "\
+Tells by its exit code whether containers can have namespaces of their own on this machine. The keeper of containers
+runs it.
+
+Usage: selvedge try-view DIR    DIR is there and is mounted over in a namespace of this process's own
+";
+
+/// `selvedge try-view DIR`.
+pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.collect();
+    match args.as_slice() {
+        [arg] if arg == "--help" || arg == "-h" => crate::usage(USAGE, None),
+        [dir] if Path::new(dir).is_dir() => enter::try_it(Path::new(dir)),
+        _ => crate::usage(USAGE, Some("a directory that is there has to be named, and nothing else")),
+    }
 }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pods::runtime::{Container, ContainerId, ContainerSpec, Exit, Limits, Runtime, User};
+use pods::runtime::{Capabilities, Container, ContainerId, ContainerSpec, Exit, Limits, Runtime, User};
 use selvedge_processes::{self as processes, Options, Processes};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_selvedge-processes");
@@ -53,6 +53,7 @@ impl Bed {
             user: User::default(),
             hostname: String::new(),
             no_new_privileges: false,
+            capabilities: Capabilities::default(),
             restrictions: vec![],
             id,
         }

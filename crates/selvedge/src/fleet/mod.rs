@@ -2,7 +2,9 @@
 //!
 //! Both read and write SyncTargets with the kubeconfig's own identity, as anybody can with kubectl.
 
+mod confirm;
 mod link;
+mod mailbox;
 mod revoke;
 mod rollout;
 mod row;
@@ -23,13 +25,18 @@ use crate::ws::{
     remote::Remote,
 };
 
+pub use confirm::{Adopt, Confirm, run as run_confirm, run_adopt};
 pub use link::{Link, run as run_link};
+pub use mailbox::{Mailbox, run as run_mailbox};
 pub use revoke::{Revoke, run as run_revoke};
 pub use rollout::{Rollout, run as run_rollout};
 pub use status::{Status, run as run_status};
 pub use token::{Tokens, run as run_tokens};
 
 const SYNCTARGETS: &str = "apis/workload.kcp.io/v1alpha1/synctargets";
+/// What every edge has that something is placed on.
+const TOLD: &str = "apis/edge.kcp.io/v1alpha1/syncerconfigs?limit=1";
+const OFFLINE_WRITES: &str = "apis/edge.selvedge.dev/v1alpha1/offlinewrites";
 
 /// The way to the center, and the workspace that the kubeconfig points into.
 struct Fleet {
@@ -53,6 +60,7 @@ impl Fleet {
                 let here = format!("/clusters/{}/{SYNCTARGETS}", self.workspace);
                 (self.remote.call("GET", here, None).await?.done()?, &*self.workspace)
             }
+            404 if self.is_edge().await => bail!("{}", self.of_edge().await),
             _ => (everywhere.done()?, place::ROOT),
         };
         let mut list = list;
@@ -67,6 +75,41 @@ impl Fleet {
             }
         }
         Ok(items)
+    }
+
+    /// Whether the server is an edge's own: it has no SyncTargets, but it holds what a center told it.
+    async fn is_edge(&self) -> bool {
+        let told = self.remote.call("GET", format!("/clusters/{}/{TOLD}", place::ROOT), None).await;
+        told.is_ok_and(|told| told.ok())
+    }
+
+    /// What an edge says of itself, for somebody who asked it about the fleet.
+    async fn of_edge(&self) -> String {
+        let mut text = format!("{} is an edge's own API, and only a center knows the fleet.", self.remote.base());
+        let list = async |path: &str| -> Option<Vec<Value>> {
+            let answer = self.remote.call("GET", path.to_owned(), None).await.ok().filter(|answer| answer.ok())?;
+            answer.body["items"].as_array().cloned()
+        };
+        let is_ready = |node: &&Value| {
+            let mut all = node["status"]["conditions"].as_array().into_iter().flatten();
+            all.any(|one| one["type"] == "Ready" && one["status"] == "True")
+        };
+        if let Some(nodes) = list("/api/v1/nodes").await.filter(|nodes| !nodes.is_empty()) {
+            let names: Vec<&str> = nodes.iter().map(row::name).collect();
+            let ready = nodes.iter().filter(is_ready).count();
+            text.push_str(&format!("\n  nodes: {} ({ready} of {} ready)", names.join(", "), nodes.len()));
+        }
+        if let Some(pods) = list("/api/v1/pods").await {
+            let running = pods.iter().filter(|pod| pod["status"]["phase"] == "Running").count();
+            text.push_str(&format!("\n  pods: {running} of {} running", pods.len()));
+        }
+        if let Some(writes) = list(&format!("/clusters/{}/{OFFLINE_WRITES}", place::ROOT)).await {
+            text.push_str(&format!("\n  writes that wait for the center, or were refused by it: {}", writes.len()));
+        }
+        text.push_str(
+            "\nWhether it is connected and in sync: `selvedge status --kubeconfig <the center's kubeconfig>`",
+        );
+        text
     }
 
     /// What the center knows of these edges at this moment, in the same order; nothing of some if it does not say.

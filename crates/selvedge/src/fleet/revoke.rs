@@ -28,7 +28,7 @@ pub fn run(revoke: &Revoke) -> Result<()> {
         fleet.remote.call("PATCH", path, Some(change)).await?.done()?;
         say(&format!(
             "{name} is revoked: its link ends, and its certificates are not taken any more. What runs there goes on. A new token lets \
-             it join again: selvedge join-token create --name {name}\n"
+             it join again: selvedge join-token create --workspace {workspace} --name {name}\n"
         ))
     })
 }

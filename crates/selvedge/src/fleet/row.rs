@@ -39,11 +39,14 @@ pub fn facts(edge: &Value, live: &Value) -> Value {
         false => "offline",
     };
     let first = |live: &Value, stored: &Value| if live.is_null() { stored.clone() } else { live.clone() };
+    // What the SyncTarget says is from before the center was started again.
+    let heard = if live["returning"] == true { &Value::Null } else { &edge["status"]["lastSyncerHeartbeatTime"] };
     // What somebody should do something about is said in a condition, with what to do.
-    let troubles = ["RolledBack", "DeletionHeld", "Stalled", "ObjectsRefused"].into_iter().filter(|kind| {
-        let told = condition(edge, kind);
-        told["status"] == "True"
-    });
+    let troubles =
+        ["IdentityShared", "RolledBack", "DeletionHeld", "Stalled", "ObjectsRefused"].into_iter().filter(|kind| {
+            let told = condition(edge, kind);
+            told["status"] == "True"
+        });
     let mut troubles: Vec<&Value> = troubles.map(|kind| &condition(edge, kind)["message"]).collect();
     if up && ready["status"] == "False" && troubles.is_empty() {
         troubles.push(&ready["message"]);
@@ -53,12 +56,14 @@ pub fn facts(edge: &Value, live: &Value) -> Value {
         "workspace": workspace(edge),
         "state": state,
         "since": first(&live["since"], &condition(edge, "HeartbeatHealthy")["lastTransitionTime"]),
-        "heard": first(&live["lastHeard"], &edge["status"]["lastSyncerHeartbeatTime"]),
+        "heard": first(&live["lastHeard"], heard),
         "holds": edge["metadata"]["annotations"][types::names::WORKSPACE],
         "objects": live["objects"],
         "inSync": up && live["inSync"] == true,
         "behind": live["pending"],
         "heldDeletions": live["heldDeletions"],
+        "rolledBack": live["rolledBack"] == true,
+        "stalled": !live["stalled"].is_null(),
         "refused": live["refused"],
         "troubles": troubles,
     })
@@ -100,12 +105,15 @@ pub fn table(facts: &[Value], now: Timestamp) -> String {
     rows.iter().map(line).collect::<String>() + &notes
 }
 
-/// A workspace, or what placements come to.
+/// A workspace, or what placements come to. What is to be deleted and is held back is still there.
 fn holds(edge: &Value) -> String {
+    let held = edge["heldDeletions"].as_u64().unwrap_or_default();
     match (edge["holds"].as_str(), edge["objects"].as_u64()) {
         (Some(workspace), _) => workspace.to_owned(),
-        (None, Some(1)) => "1 object".into(),
-        (None, Some(count)) => format!("{count} objects"),
+        (None, Some(count)) => match count + held {
+            1 => "1 object".into(),
+            all => format!("{all} objects"),
+        },
         (None, None) => String::new(),
     }
 }
@@ -113,6 +121,8 @@ fn holds(edge: &Value) -> String {
 fn sync(edge: &Value) -> String {
     let count = |field: &str| edge[field].as_u64().unwrap_or_default();
     match (count("heldDeletions"), count("refused"), edge["behind"].as_u64()) {
+        _ if edge["rolledBack"] == true => "rolled back".into(),
+        _ if edge["stalled"] == true => "stalled".into(),
         (held @ 1.., _, _) => format!("{held} deletions held"),
         (0, refused @ 1.., _) => format!("{refused} refused"),
         _ if edge["inSync"] == true => "in sync".into(),
@@ -157,7 +167,8 @@ mod tests {
         let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
         let (then, long) = ("2026-01-01T00:59:30Z", "2025-12-30T01:00:00Z");
         let live = |connected: bool, in_sync: bool, pending: u64| json!({"connected": connected, "since": then, "inSync": in_sync, "pending": pending, "lastHeard": then});
-        let held = json!({"connected": true, "since": then, "inSync": false, "pending": 9, "heldDeletions": 8});
+        let held =
+            json!({"connected": true, "since": then, "inSync": false, "pending": 9, "heldDeletions": 8, "objects": 3});
         let mut placed = live(true, false, 12);
         placed["objects"] = 9.into();
         let mut told = heartbeat("True", then);
@@ -169,6 +180,14 @@ mod tests {
             (edge("away", heartbeat("False", long), json!({})), Value::Null),
             (edge("held", told, json!({})), held),
             (edge("new", json!([]), json!({})), Value::Null),
+            (
+                edge("back", heartbeat("True", then), json!({})),
+                json!({"connected": true, "since": then, "pending": 0, "rolledBack": true}),
+            ),
+            (
+                edge("crash", heartbeat("True", long), json!({})),
+                json!({"connected": false, "since": then, "returning": true}),
+            ),
         ]
         .iter()
         .map(|(edge, live)| facts(edge, live))
@@ -179,8 +198,10 @@ a        connected         30s     in sync            30s     root:shop
 behind   connected         30s     12 behind          30s     9 objects
 cut      cut               30s     3 behind           30s     -
 away     offline           2d      -                  -       -
-held     connected         30s     8 deletions held   -       -
+held     connected         30s     8 deletions held   -       11 objects
 new      never connected   -       -                  -       -
+back     connected         30s     rolled back        -       -
+crash    offline           30s     -                  -       -
 
 held: confirm 8
 ";

@@ -65,6 +65,11 @@ impl Remote {
         Ok(Self { client: Client::try_from(config)?, base: base.to_owned() })
     }
 
+    /// The server's address, without a workspace.
+    pub fn base(&self) -> &str {
+        self.base.trim_end_matches('/')
+    }
+
     pub async fn call(&self, method: &str, path: String, body: Option<Value>) -> Result<Answer> {
         let request = http::Request::builder().method(method).uri(path);
         let request = request.header("accept", "application/json").header("content-type", content_type(method));

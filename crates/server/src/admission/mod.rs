@@ -18,6 +18,7 @@ mod podsecurity;
 mod policies;
 mod question;
 pub mod quota;
+mod references;
 mod registry;
 mod review;
 mod roles;
@@ -177,6 +178,9 @@ pub async fn judge(call: &Call, value: &Value, old: Option<&Value>, beside: &mut
         targets::judge(call, value, old)?;
     }
     objects::judge(call, value, old)?;
+    if call.kind.group() == "admissionregistration.k8s.io" {
+        references::judge(call, value, old)?;
+    }
     if on(call, Plugin::ResourceQuota) {
         quota::charge(call, value, old, beside).await?;
     }

@@ -21,6 +21,9 @@ pub fn create(call: &Call, collection: &str, value: &mut Value) {
                 admission::protect_storage("PersistentVolumeClaim", value);
             }
         }
+        "storage.k8s.io/volumeattributesclasses" if on(call, Plugin::StorageObjectInUseProtection) => {
+            admission::protect_storage("VolumeAttributesClass", value);
+        }
         "networking.k8s.io/ingresses" if on(call, Plugin::DefaultIngressClass) => {
             admission::default_ingress_class(value, &all(call, "networking.k8s.io/ingressclasses", ""));
         }

@@ -123,6 +123,11 @@ impl<'a> Question<'a> {
         found.map(Some).ok_or_else(|| Status::not_found("", "namespaces", name))
     }
 
+    /// `namespaceObject` of expressions: nothing for what lies in no namespace, and for namespaces themselves.
+    pub fn namespace_seen(&self) -> Option<Value> {
+        if is_namespace(&self.call.kind) { None } else { self.namespace_object().unwrap_or_default() }
+    }
+
     /// Brings an object of this request from one form of its resource to another.
     pub async fn convert(&self, value: Value, from: &Arc<Kind>, to: &Arc<Kind>) -> Result<Value> {
         if !self.speaks_own_kind() {

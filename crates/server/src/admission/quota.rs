@@ -20,6 +20,9 @@ use super::{
 use crate::{Server, call::Call, kinds, object, verbs::write::Beside};
 
 pub const QUOTAS: &str = "core/resourcequotas";
+const CLAIMS: &str = "core/persistentvolumeclaims";
+/// Claims of devices.
+pub const DEVICES: &str = "resource.k8s.io/resourceclaims";
 
 type Turn = Arc<tokio::sync::Mutex<()>>;
 
@@ -39,9 +42,26 @@ impl Turns {
     }
 }
 
+/// Whether what is written can change what is used of a quota.
+fn is_charged(call: &Call, new: &Value, old: Option<&Value>) -> bool {
+    let Some(old) = old else { return call.target.subresource.is_empty() };
+    match (&*call.kind.collection, call.target.subresource.as_str()) {
+        // Of a Pod only its scopes and, by a resize, its resources change.
+        ("core/pods", "") => usage::ends(new) != usage::ends(old),
+        ("core/pods", "resize") => true,
+        (CLAIMS, "status") => usage::classes(new) != usage::classes(old) || allocated(new) != allocated(old),
+        ("core/services" | CLAIMS | DEVICES, "") => true,
+        _ => false,
+    }
+}
+
+fn allocated(claim: &Value) -> &Value {
+    &claim["status"]["allocatedResources"]["storage"]
+}
+
 /// Charges what a new object, or a change of one, uses. Costs nothing in namespaces without quotas.
 pub async fn charge(call: &Call, new: &Value, old: Option<&Value>, beside: &mut Beside) -> Result<()> {
-    if call.target.namespace.is_empty() || !call.target.subresource.is_empty() {
+    if call.target.namespace.is_empty() || !is_charged(call, new, old) {
         return Ok(());
     }
     let prefix = format!("{}/{}/", call.cluster, call.target.namespace);
@@ -49,25 +69,30 @@ pub async fn charge(call: &Call, new: &Value, old: Option<&Value>, beside: &mut 
         return Ok(());
     }
     let (group, plural) = (call.kind.group(), call.kind.plural());
-    let mut asked = usage::of(group, plural, new);
-    if let Some(old) = old {
-        if !matches!(&*call.kind.collection, "core/services" | "core/persistentvolumeclaims") {
-            return Ok(());
-        }
+    let all = without_nothing(usage::of(group, plural, new));
+    let more = old.map(|old| {
+        let mut more = all.clone();
         for (name, had) in usage::of(group, plural, old) {
-            if let Some(quantity) = asked.get_mut(&name) {
+            if let Some(quantity) = more.get_mut(&name) {
                 quantity.sub(&had);
             }
         }
-    }
-    asked.retain(|_, quantity| !quantity.is_zero() && !quantity.is_negative());
-    if asked.is_empty() {
+        without_nothing(more)
+    });
+    let moves =
+        old.is_some_and(|old| usage::ends(new) != usage::ends(old) || usage::classes(new) != usage::classes(old));
+    if more.as_ref().unwrap_or(&all).is_empty() && !moves {
         return Ok(());
     }
     beside.turn = Some(call.server.turns.take(&prefix).await);
     for found in call.server.cache.snapshot(QUOTAS).items.range(&prefix, "") {
         let mut quota = found.value();
-        if charge_one(call, new, old.is_none(), &asked, &mut quota)? {
+        // A quota that the object was not under before is charged all of it.
+        let asked = match (old, &more) {
+            (Some(old), Some(more)) if usage::matches(&quota, &call.kind.collection, old) => more,
+            _ => &all,
+        };
+        if charge_one(call, new, asked, &mut quota)? {
             let key = format!("{QUOTAS}/{}", found.key);
             beside.compares.push(Compare { key: key.clone(), modified: found.revision });
             beside.ops.push(Op::Put { key, value: object::encode(&quota) });
@@ -76,18 +101,21 @@ pub async fn charge(call: &Call, new: &Value, old: Option<&Value>, beside: &mut 
     Ok(())
 }
 
+fn without_nothing(mut amounts: Amounts) -> Amounts {
+    amounts.retain(|_, quantity| !quantity.is_zero() && !quantity.is_negative());
+    amounts
+}
+
 /// Whether the quota was charged; an error if it has too little left.
-fn charge_one(call: &Call, value: &Value, is_new: bool, asked: &Amounts, quota: &mut Value) -> Result<bool> {
-    let is_pod = &*call.kind.collection == "core/pods";
+fn charge_one(call: &Call, value: &Value, asked: &Amounts, quota: &mut Value) -> Result<bool> {
     let hard = usage::amounts(&quota["spec"]["hard"]);
     let mut wanted = asked.clone();
     wanted.retain(|name, _| hard.contains_key(name));
-    if !usage::matches(quota, is_pod, value) {
+    if !usage::matches(quota, &call.kind.collection, value) {
         return Ok(false);
     }
     let name = quota["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    if is_pod
-        && is_new
+    if &*call.kind.collection == "core/pods"
         && let Some(why) = usage::unspecified(value, &hard)
     {
         return Err(forbid(call, value, &format!("failed quota: {name}: {why}")));
@@ -104,7 +132,8 @@ fn charge_one(call: &Call, value: &Value, is_new: bool, asked: &Amounts, quota: 
     usage::add(&mut total, &wanted);
     let exceeded: Vec<&String> =
         wanted.keys().filter(|name| total.get(*name).is_some_and(|t| hard.get(*name).is_some_and(|h| t > h))).collect();
-    if !exceeded.is_empty() {
+    // What a status says has happened already.
+    if !exceeded.is_empty() && call.target.subresource != "status" {
         let why = format!(
             "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
             usage::shown(&wanted, &exceeded),
@@ -115,6 +144,11 @@ fn charge_one(call: &Call, value: &Value, is_new: bool, asked: &Amounts, quota: 
     }
     write_status(quota, &total);
     Ok(true)
+}
+
+/// Whether a changed Pod counts otherwise than before.
+pub fn is_counted_otherwise(old: &Value, new: &Value) -> bool {
+    usage::ends(old) != usage::ends(new) || usage::of("", "pods", old) != usage::of("", "pods", new)
 }
 
 /// Whether a quota's status is about what its spec limits now.
@@ -154,9 +188,9 @@ pub fn recount(server: &Server, cluster: &str, namespace: &str, quota: &Value) -
     for (collection, group, plural) in seen {
         for object in server.cache.snapshot(&collection).items.range(&prefix, "") {
             // Of most kinds only their number counts, and nothing of them needs to be read.
-            let looked_at = matches!(&*collection, "core/pods" | "core/services" | "core/persistentvolumeclaims");
+            let looked_at = matches!(&*collection, "core/pods" | "core/services" | CLAIMS | DEVICES);
             let value = if looked_at { object.value() } else { Value::Null };
-            if usage::matches(quota, &*collection == "core/pods", &value) {
+            if usage::matches(quota, &collection, &value) {
                 usage::add(&mut used, &usage::of(&group, &plural, &value));
             }
         }
@@ -169,6 +203,9 @@ fn counted_resource(name: &str) -> (String, String) {
     if let Some(counted) = name.strip_prefix("count/") {
         let (plural, group) = counted.split_once('.').unwrap_or((counted, ""));
         return (plural.to_owned(), group.to_owned());
+    }
+    if usage::names_devices(name) {
+        return ("resourceclaims".to_owned(), "resource.k8s.io".to_owned());
     }
     let plural = match name {
         "configmaps"

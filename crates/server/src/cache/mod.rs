@@ -50,6 +50,10 @@ pub struct Cache {
     start: AtomicU64,
     /// Bytes of history of each collection.
     history: usize,
+    /// Lists of a revision before this one are too old to be made.
+    compacted: AtomicU64,
+    /// The newest revision of which somebody was given a part of a list.
+    paged: AtomicU64,
 }
 
 impl Cache {
@@ -68,6 +72,8 @@ impl Cache {
             revision: watch::channel(start).0,
             start: AtomicU64::new(start),
             history,
+            compacted: AtomicU64::new(0),
+            paged: AtomicU64::new(0),
         });
         cache.load_at(start).await?;
         let mut feed = cache.store.watch(Range::all(), start).await?;
@@ -133,11 +139,27 @@ impl Cache {
         }
     }
 
-    /// Gives up history that has grown old.
+    /// Gives up history that has grown old. Lists of a revision before this one are refused from now on.
     pub fn age(&self, up_to: Revision) {
+        self.compacted.fetch_max(up_to, Relaxed);
         for collection in self.collections.read().unwrap_or_else(PoisonError::into_inner).values() {
             collection.age(up_to);
         }
+    }
+
+    /// The oldest revision that can be listed.
+    pub fn compacted(&self) -> Revision {
+        self.compacted.load(Relaxed)
+    }
+
+    /// Somebody has a part of a list of that revision, and will ask for the rest.
+    pub fn note_page(&self, revision: Revision) {
+        self.paged.fetch_max(revision, Relaxed);
+    }
+
+    /// Whether somebody may still ask for the rest of a list of the newest revision.
+    pub fn is_paged(&self) -> bool {
+        self.paged.load(Relaxed) >= self.revision()
     }
 
     pub fn revision(&self) -> Revision {

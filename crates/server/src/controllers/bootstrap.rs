@@ -8,7 +8,12 @@ use std::{
 use api::status::Result;
 use serde_json::{Value, json};
 
-use crate::{Server, identity::policy, internal::Internal};
+use crate::{
+    Server, flows,
+    identity::{front_proxy, policy},
+    internal::Internal,
+    request::ROOT,
+};
 
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 /// etcd takes at most 128 operations and as many compares in one commit.
@@ -21,7 +26,7 @@ type Wanted = (&'static str, &'static str, &'static str, Value);
 pub async fn prepare(server: &Arc<Server>, cluster: &str) -> Result<()> {
     let hand = Internal::new(server, cluster, "kube-apiserver");
     let mut all = wanted(server);
-    if cluster == crate::request::ROOT {
+    if cluster == ROOT {
         let rbac = "rbac.authorization.k8s.io";
         all.extend(policy::root_cluster_roles().into_iter().map(|role| (rbac, "clusterroles", "", role)));
         let bindings = policy::root_cluster_role_bindings();
@@ -36,7 +41,11 @@ pub async fn prepare(server: &Arc<Server>, cluster: &str) -> Result<()> {
     for some in std::iter::once(namespaces).chain(rest.chunks(AT_ONCE)) {
         make(&hand, some).await?;
     }
-    point_to_here(&hand).await
+    point_to_here(&hand).await?;
+    if cluster == ROOT {
+        authentication(&hand, cluster).await?;
+    }
+    Ok(())
 }
 
 /// What of these is missing is made in one commit.
@@ -78,8 +87,8 @@ fn wanted(server: &Server) -> Vec<Wanted> {
     wanted.extend(policy::cluster_role_bindings().into_iter().map(|one| (rbac, "clusterrolebindings", "", one)));
     wanted.extend(policy::roles().into_iter().map(|(home, role)| (rbac, "roles", home, role)));
     wanted.extend(policy::role_bindings().into_iter().map(|(home, one)| (rbac, "rolebindings", home, one)));
-    wanted.push(("", "configmaps", "kube-system", authentication(server)));
-    wanted.extend(flow_control());
+    wanted.push(("", "configmaps", "kube-system", authentication_map(server, ROOT)));
+    wanted.extend(flows::objects().into_iter().map(|(resource, value)| (flows::GROUP, resource, "", value)));
     wanted
 }
 
@@ -124,19 +133,15 @@ async fn point_to_here(hand: &Internal) -> Result<()> {
     let server = hand.server();
     for (group, resource, want, fields) in [
         ("", "endpoints", endpoints(server), &["subsets"][..]),
-        ("discovery.k8s.io", "endpointslices", slice(server), &["endpoints", "ports"]),
+        ("discovery.k8s.io", "endpointslices", slice(server), &["addressType", "endpoints", "ports"]),
     ] {
         let kind = hand.kind(group, "v1", resource)?;
         let Some(have) = hand.get(&kind, "default", "kubernetes") else { continue };
         let have = have.value();
         if fields.iter().any(|field| have[*field] != want[*field]) {
-            let edited = hand.change(&kind, "default", "kubernetes", "", |value| {
-                fields.iter().for_each(|field| value[*field] = want[*field].clone());
-            });
-            // Other servers over the same store, or an address that validation does not like: the old one stays.
-            if let Err(error) = edited.await {
-                tracing::info!(%error, "the {resource} of the kubernetes service stay as they are");
-            }
+            // Validation would refuse an address of the loopback, where this server may well be.
+            let edit = |value: &mut Value| fields.iter().for_each(|field| value[*field] = want[*field].clone());
+            hand.change_trusted(&kind, "default", "kubernetes", edit).await?;
         }
     }
     let services = hand.kind("", "v1", "services")?;
@@ -150,58 +155,31 @@ async fn point_to_here(hand: &Internal) -> Result<()> {
     Ok(())
 }
 
-/// By which other servers know the users of this one.
-fn authentication(server: &Server) -> Value {
-    let ca = server.identity.ca_pem();
-    json!({"metadata": {"name": "extension-apiserver-authentication"}, "data": {
-        "client-ca-file": ca,
-        "requestheader-client-ca-file": ca,
-        "requestheader-allowed-names": "[\"front-proxy-client\"]",
+/// Tells aggregated API servers how they know the users of this one. What an earlier version said is corrected.
+pub async fn authentication(hand: &Internal, cluster: &str) -> Result<()> {
+    let want = authentication_map(hand.server(), cluster);
+    let kind = hand.kind("", "v1", "configmaps")?;
+    hand.ensure(&kind, "kube-system", want.clone()).await?;
+    let Some(have) = hand.get(&kind, "kube-system", AUTHENTICATION) else { return Ok(()) };
+    let have = have.value();
+    let Some(wanted) = want["data"].as_object() else { return Ok(()) };
+    if wanted.iter().all(|(key, value)| have["data"][key] == *value) {
+        return Ok(());
+    }
+    let edit = |value: &mut Value| wanted.iter().for_each(|(key, text)| value["data"][key] = text.clone());
+    hand.change(&kind, "kube-system", AUTHENTICATION, "", edit).await.map(drop)
+}
+
+const AUTHENTICATION: &str = "extension-apiserver-authentication";
+
+fn authentication_map(server: &Server, cluster: &str) -> Value {
+    let names = json!([front_proxy::name(cluster)]).to_string();
+    json!({"metadata": {"name": AUTHENTICATION}, "data": {
+        "client-ca-file": server.identity.ca_pem(),
+        "requestheader-client-ca-file": server.identity.pki().front_proxy().pem(),
+        "requestheader-allowed-names": names,
+        "requestheader-uid-headers": "[\"X-Remote-Uid\"]",
         "requestheader-extra-headers-prefix": "[\"X-Remote-Extra-\"]",
         "requestheader-group-headers": "[\"X-Remote-Group\"]",
         "requestheader-username-headers": "[\"X-Remote-User\"]"}})
-}
-
-/// The levels and schemas that cannot be missing. This server has its own limits, but tools look for them.
-fn flow_control() -> Vec<Wanted> {
-    const GROUP: &str = "flowcontrol.apiserver.k8s.io";
-    let metadata = |name: &str| json!({"name": name, "annotations": {"apf.kubernetes.io/autoupdate-spec": "true"}});
-    let everything = |groups: &[&str]| {
-        let subjects: Vec<Value> =
-            groups.iter().map(|name| json!({"kind": "Group", "group": {"name": name}})).collect();
-        json!([{"subjects": subjects,
-            "nonResourceRules": [{"nonResourceURLs": ["*"], "verbs": ["*"]}],
-            "resourceRules": [{"apiGroups": ["*"], "clusterScope": true, "namespaces": ["*"], "resources": ["*"], "verbs": ["*"]}]}])
-    };
-    vec![
-        (
-            GROUP,
-            "prioritylevelconfigurations",
-            "",
-            json!({"metadata": metadata("exempt"),
-                "spec": {"type": "Exempt", "exempt": {"lendablePercent": 0, "nominalConcurrencyShares": 0}}}),
-        ),
-        (
-            GROUP,
-            "prioritylevelconfigurations",
-            "",
-            json!({"metadata": metadata("catch-all"), "spec": {"type": "Limited", "limited": {
-                "lendablePercent": 0, "limitResponse": {"type": "Reject"}, "nominalConcurrencyShares": 5}}}),
-        ),
-        (
-            GROUP,
-            "flowschemas",
-            "",
-            json!({"metadata": metadata("exempt"), "spec": {"matchingPrecedence": 1,
-                "priorityLevelConfiguration": {"name": "exempt"}, "rules": everything(&["system:masters"])}}),
-        ),
-        (
-            GROUP,
-            "flowschemas",
-            "",
-            json!({"metadata": metadata("catch-all"), "spec": {"matchingPrecedence": 10000,
-                "priorityLevelConfiguration": {"name": "catch-all"}, "distinguisherMethod": {"type": "ByUser"},
-                "rules": everything(&["system:unauthenticated", "system:authenticated"])}}),
-        ),
-    ]
 }

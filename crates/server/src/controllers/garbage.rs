@@ -231,9 +231,35 @@ impl Collector<'_> {
             return if gone.is_empty() { Ok(()) } else { self.drop_owners(kind, object, &gone).await };
         }
         // What itself has dependents that block goes in the foreground too, so that the whole tree is gone before the root.
-        let foreground = states.contains(&Owner::Leaving) && !self.garbage.dependents_of(&uid).is_empty();
+        let dependents = self.garbage.dependents_of(&uid);
+        let foreground = states.contains(&Owner::Leaving) && !dependents.is_empty();
+        if foreground && dependents.iter().any(|place| self.waits_at(place)) {
+            // Owners in a circle would wait for each other for ever: this one's owners need not wait for it.
+            self.unblock_owners(kind, object).await?;
+        }
         let options = if foreground { Options::foreground() } else { Options::background() };
         self.hand.delete(kind, object, &options.with_uid(&uid)).await
+    }
+
+    /// Whether the object at that place is being deleted and waits for its dependents.
+    fn waits_at(&self, place: &str) -> bool {
+        find(self.hand.server(), place)
+            .is_some_and(|(_, object)| waits(&object) && is_held(&object.value(), "foregroundDeletion"))
+    }
+
+    async fn unblock_owners(&self, kind: &Arc<Kind>, object: &Object) -> Result<()> {
+        let edit = |value: &mut Value| {
+            for owner in value["metadata"]["ownerReferences"].as_array_mut().into_iter().flatten() {
+                if owner["blockOwnerDeletion"] == true {
+                    owner["blockOwnerDeletion"] = false.into();
+                }
+            }
+        };
+        self.hand.change(kind, object.namespace(), object.name(), "", edit).await?;
+        for owner in owner_places(object) {
+            self.garbage.queue.push(&owner);
+        }
+        Ok(())
     }
 
     fn state(&self, object: &Object, owner: &Value) -> Owner {

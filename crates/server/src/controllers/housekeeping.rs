@@ -2,26 +2,34 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use store::Revision;
+use bytes::Bytes;
+use store::{Commit, Op, Revision};
 use tokio::time::Instant;
 
-use crate::{Server, internal::Internal, verbs::delete::Options};
+use crate::{Server, clock, internal::Internal, verbs::delete::Options};
 
 const EVERY: Duration = Duration::from_secs(60);
-/// Upstream's defaults: how long an Event lives after it was last written, and how long history is kept.
+/// Upstream's default: how long an Event lives after it was last written.
 const EVENTS: Duration = Duration::from_secs(3600);
-const HISTORY: Duration = Duration::from_secs(300);
+/// A key that is written so that the revision moves on.
+const MARK: &str = "~compaction";
 
 pub async fn run(server: Arc<Server>) {
     let mut past = Past::default();
+    // How long history is kept.
+    let history = server.limits.history_age;
+    let every = EVERY.min(history / 5);
     loop {
         past.note(Instant::now(), server.cache.revision());
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(every).await;
+        if server.cache.is_paged() {
+            move_on(&server).await;
+        }
         let now = Instant::now();
         if let Some(revision) = past.before(now, EVENTS) {
             forget_events(&server, revision).await;
         }
-        let Some(revision) = past.before(now, HISTORY) else { continue };
+        let Some(revision) = past.before(now, history) else { continue };
         server.cache.age(revision);
         // A store of our own trims itself; a shared one waits for somebody to say what may go.
         if server.has_shared_store()
@@ -29,6 +37,15 @@ pub async fn run(server: Arc<Server>) {
         {
             tracing::warn!(%error, revision, "old history could not be given up; trying again");
         }
+    }
+}
+
+/// Lists of which somebody has a part grow old on a quiet server too. As upstream's compaction does, a write sees to it
+/// that what is listed later is of another revision.
+async fn move_on(server: &Arc<Server>) {
+    let mark = Op::Put { key: MARK.to_owned(), value: Bytes::from(clock::now()) };
+    if let Err(error) = server.cache.store().commit(Commit { compares: Vec::new(), ops: vec![mark] }).await {
+        tracing::debug!(%error, "the revision could not be moved on; trying again");
     }
 }
 
@@ -75,7 +92,7 @@ mod tests {
         }
         let now = start + EVERY * 199;
         assert_eq!(past.before(now, EVENTS), Some(1390));
-        assert_eq!(past.before(now, HISTORY), Some(1940));
+        assert_eq!(past.before(now, EVERY * 5), Some(1940));
         assert!(past.0.len() < 70, "what is too old to matter is forgotten: {}", past.0.len());
         assert_eq!(Past::default().before(now, EVENTS), None);
     }

@@ -12,11 +12,14 @@ mod garbage;
 mod housekeeping;
 mod namespaces;
 mod policies;
+mod protection;
 pub mod queue;
 mod quota;
 mod tend;
 
 use std::sync::Arc;
+
+use tokio::task::AbortHandle;
 
 use crate::{
     Server,
@@ -34,11 +37,13 @@ pub struct Controllers {
     /// Told of what happens to bootstrap tokens.
     bootstrap_tokens: tokio::sync::Notify,
     quotas: quota::Quotas,
+    protection: protection::Protection,
     garbage: garbage::Garbage,
 }
 
 impl Controllers {
-    pub fn new() -> Arc<Self> {
+    /// `releases_storage`: no controllers of volumes run beside this server.
+    pub fn new(releases_storage: bool) -> Arc<Self> {
         Arc::new(Self {
             namespaces: queue::Queue::default(),
             definitions: queue::Queue::default(),
@@ -48,6 +53,7 @@ impl Controllers {
             account_tokens: queue::Queue::default(),
             bootstrap_tokens: tokio::sync::Notify::new(),
             quotas: quota::Quotas::default(),
+            protection: protection::Protection::new(releases_storage),
             garbage: garbage::Garbage::default(),
         })
     }
@@ -81,26 +87,32 @@ impl Controllers {
                 controllers.bootstrap_tokens.notify_one();
             }
             controllers.quotas.observe(collection, change);
+            controllers.protection.observe(collection, change);
             controllers.garbage.observe(collection, change);
         })
     }
 
     /// Starts what runs in the background. It ends when the server stops.
     pub fn start(self: &Arc<Self>, server: &Arc<Server>) {
-        background(server, namespaces::run(self.clone(), server.clone()));
+        let start =
+            |name: &'static str, controller: futures::future::BoxFuture<'static, ()>| named(server, name, controller);
+        start("namespace-controller", Box::pin(namespaces::run(self.clone(), server.clone())));
         for _ in 0..DEFINING {
-            background(server, definitions::run(self.clone(), server.clone()));
+            start("apiextensions-controllers", Box::pin(definitions::run(self.clone(), server.clone())));
         }
-        background(server, aggregation::run(self.clone(), server.clone()));
-        background(server, certificates::run(self.clone(), server.clone()));
-        background(server, policies::run(self.clone(), server.clone()));
-        background(server, account_tokens::run(self.clone(), server.clone()));
-        background(server, expiry::run(self.clone(), server.clone()));
-        background(server, tend::run(server.clone()));
-        background(server, quota::run(self.clone(), server.clone()));
-        background(server, garbage::run(self.clone(), server.clone()));
-        background(server, crate::workspaces::run(server.clone()));
-        background(server, housekeeping::run(server.clone()));
+        start("clusterrole-aggregation-controller", Box::pin(aggregation::run(self.clone(), server.clone())));
+        start("certificate-controller", Box::pin(certificates::run(self.clone(), server.clone())));
+        start("admission-policy-controller", Box::pin(policies::run(self.clone(), server.clone())));
+        start("service-account-token-controller", Box::pin(account_tokens::run(self.clone(), server.clone())));
+        start("bootstrap-token-controller", Box::pin(expiry::run(self.clone(), server.clone())));
+        start("certificate-renewal-controller", Box::pin(tend::run(server.clone())));
+        start("resourcequota-controller", Box::pin(quota::run(self.clone(), server.clone())));
+        protection::start(self, server);
+        start("garbage-collector-controller", Box::pin(garbage::run(self.clone(), server.clone())));
+        start("workspace-controller", Box::pin(crate::workspaces::run(server.clone())));
+        start("storage-housekeeping", Box::pin(housekeeping::run(server.clone())));
+        start("priority-and-fairness-config-controller", Box::pin(crate::flows::run(server.clone())));
+        crate::aggregation::start(server);
     }
 }
 
@@ -108,9 +120,9 @@ impl Controllers {
 const DEFINING: usize = 4;
 
 /// Runs a controller until the server stops: what it would do after that, a store that is closed refuses.
-pub fn background(server: &Server, controller: impl Future<Output = ()> + Send + 'static) {
+pub fn background(server: &Server, controller: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
     let mut stop = server.shutdown.clone();
-    tokio::spawn(async move {
+    let task = tokio::spawn(async move {
         tokio::select! {
             biased;
             // The sender is gone only if the server is.
@@ -118,7 +130,13 @@ pub fn background(server: &Server, controller: impl Future<Output = ()> + Send +
             () = controller => {}
         }
     });
+    task.abort_handle()
 }
 
-pub use bootstrap::prepare;
+/// The same for one that runs for as long as the server does: `/livez` and `/readyz` fail if it ends.
+pub fn named(server: &Server, name: &'static str, controller: impl Future<Output = ()> + Send + 'static) {
+    server.health.watch(name, background(server, controller));
+}
+
+pub use bootstrap::{authentication, prepare};
 pub use namespaces::root_ca;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{Controllers, queue::Queue};
 use crate::{
     Server,
-    admission::quota::{QUOTAS, is_counted, recount, write_status},
+    admission::quota::{QUOTAS, is_counted, is_counted_otherwise, recount, write_status},
     cache::{Change, ChangeKind},
     internal::Internal,
 };
@@ -63,14 +63,27 @@ impl Quotas {
         if namespaces.is_empty() || !namespaces.contains_key(prefix()) {
             return;
         }
-        if collection == "core/pods" && change.kind == ChangeKind::Modified {
-            let phase = scan::raw_at(&object.json, &["status", "phase"]);
-            if !phase.is_some_and(|phase| phase == b"\"Succeeded\"" || phase == b"\"Failed\"") {
-                return;
-            }
+        if collection == "core/pods" && change.kind == ChangeKind::Modified && !frees_something(change) {
+            return;
         }
         self.queue.push(prefix());
     }
+}
+
+/// Whether a Pod ended, was resized, or came under other quotas.
+fn frees_something(change: &Change) -> bool {
+    let phase = scan::raw_at(&change.object.json, &["status", "phase"]);
+    if phase.is_some_and(|phase| phase == b"\"Succeeded\"" || phase == b"\"Failed\"") {
+        return true;
+    }
+    let Some(previous) = &change.previous else { return false };
+    // Most changes are of the status alone, and none of them matters unless containers were resized.
+    let generation = |json| scan::raw_at(json, &["metadata", "generation"]);
+    let resized = |json: &[u8]| scan::mentions(json, "allocatedResources");
+    let looks = generation(&previous.json) != generation(&change.object.json)
+        || resized(&previous.json)
+        || resized(&change.object.json);
+    looks && is_counted_otherwise(&previous.value(), &change.object.value())
 }
 
 pub async fn run(controllers: Arc<Controllers>, server: Arc<Server>) {

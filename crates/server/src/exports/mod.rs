@@ -36,7 +36,7 @@ pub use view::{View, enter, look_around, may_look};
 use crate::{
     Server,
     cache::{Cache, Change, ChangeKind, Observer},
-    controllers::{background, queue::Queue},
+    controllers::{named, queue::Queue},
     kinds::DEFINITIONS,
 };
 
@@ -68,8 +68,8 @@ impl Exports {
     }
 
     pub fn start(self: &Arc<Self>, server: &Arc<Server>) {
-        background(server, identity::run(self.clone(), server.clone()));
-        background(server, bindings::run(self.clone(), server.clone()));
+        named(server, "apiexport-controller", identity::run(self.clone(), server.clone()));
+        named(server, "apibinding-controller", bindings::run(self.clone(), server.clone()));
     }
 
     /// Finds out who is who among the exports that are stored, before anybody is served.

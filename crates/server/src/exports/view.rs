@@ -160,7 +160,7 @@ pub fn look_around(
     let kinds: Vec<Arc<Kind>> = kinds(server, &key).into_iter().map(|(kind, _)| kind).collect();
     match route {
         Route::Discovery { core, group, version } => {
-            nonresource::discovery_of(server, &kinds, *core, group, version, &parts.headers)
+            nonresource::discovery_of(server, (&kinds, &[]), *core, group, version, &parts.headers)
         }
         Route::Other(path) => match path.strip_prefix("/openapi/") {
             Some(document) => Ok(openapi::of_kinds(&kinds, document)),

@@ -7,6 +7,7 @@ mod controller_policy;
 mod error;
 mod escalation;
 mod files;
+pub mod front_proxy;
 pub mod impersonate;
 pub mod keys;
 pub mod kubeconfig;

@@ -27,6 +27,7 @@ use rustls::{
 
 use super::{
     Error, files,
+    front_proxy::FrontProxy,
     options::Lifetimes,
     tls::{AskOnly, certificates_of, client_verifier, roots_of},
 };
@@ -51,6 +52,7 @@ pub struct Pki {
     ca: Pair,
     /// The authority and what else is trusted.
     bundle: String,
+    front_proxy: FrontProxy,
     serving: Arc<Serving>,
     admin: RwLock<Pair>,
     token: String,
@@ -69,7 +71,7 @@ impl ResolvesServerCert for Serving {
 }
 
 /// What a certificate is for.
-enum Purpose<'a> {
+pub(super) enum Purpose<'a> {
     Serving(&'a [String]),
     Client { name: &'a str, group: &'a str },
 }
@@ -80,7 +82,8 @@ impl Pki {
     pub fn open(dir: &Path, names: &[String], lifetimes: Lifetimes, now: i64) -> Result<Self, Error> {
         files::make_dir(dir)?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let ca = open_ca(dir, now, &provider)?;
+        let ca = open_ca(dir, &OWN, now, &provider)?;
+        let front_proxy = FrontProxy::open(dir, now, &provider)?;
         let bundle = ca.certificate.clone() + &extra_authorities(dir)?;
         let leaves = Leaves { dir, ca: &ca, lifetimes, provider: &provider, now };
         let serving = leaves.open("serving", &Purpose::Serving(names))?;
@@ -88,7 +91,8 @@ impl Pki {
         let token = open_token(dir)?;
         let certified = Arc::new(certified(&serving, &provider)?);
         let serving = Arc::new(Serving(RwLock::new((serving, certified))));
-        Ok(Self { dir: dir.to_owned(), ca, bundle, serving, admin: RwLock::new(admin), token, lifetimes, provider })
+        let admin = RwLock::new(admin);
+        Ok(Self { dir: dir.to_owned(), ca, bundle, front_proxy, serving, admin, token, lifetimes, provider })
     }
 
     /// Renews what nears its end, and the serving certificate if it lacks one of the names. Answers whether the
@@ -121,6 +125,11 @@ impl Pki {
     /// When the authority ends, in seconds since 1970.
     pub(super) fn authority_ends(&self) -> Option<i64> {
         ends(&self.ca.certificate)
+    }
+
+    /// What signs the certificates that this server shows to aggregated API servers.
+    pub fn front_proxy(&self) -> &FrontProxy {
+        &self.front_proxy
     }
 
     pub fn admin(&self) -> Pair {
@@ -180,18 +189,31 @@ fn extra_authorities(dir: &Path) -> Result<String, Error> {
 /// What servers share of this directory, made if it is not there: names of files and what is in them.
 pub(super) fn found(dir: &Path, now: i64) -> Result<Vec<(String, String)>, Error> {
     files::make_dir(dir)?;
-    let ca = open_ca(dir, now, &rustls::crypto::aws_lc_rs::default_provider())?;
+    let ca = open_ca(dir, &OWN, now, &rustls::crypto::aws_lc_rs::default_provider())?;
     let files = [("ca.crt", ca.certificate), ("ca.key", ca.key), ("admin.token", open_token(dir)?)];
     Ok(files.map(|(name, text)| (name.to_owned(), text)).to_vec())
 }
 
-fn open_ca(dir: &Path, now: i64, provider: &CryptoProvider) -> Result<Pair, Error> {
-    let (certificate_path, key_path) = (dir.join("ca.crt"), dir.join("ca.key"));
-    let damaged = |path: &Path, why: String| Error::Damaged {
-        path: path.to_owned(),
-        why,
-        loss: "together with the other ca file; clients will then need a new kubeconfig",
-    };
+/// A certificate authority in two files.
+pub(super) struct Authority {
+    /// The files' name without its ending.
+    pub file: &'static str,
+    pub common_name: &'static str,
+    /// What is lost with it.
+    pub loss: &'static str,
+}
+
+const OWN: Authority = Authority {
+    file: "ca",
+    common_name: "selvedge-ca",
+    loss: "together with the other ca file; clients will then need a new kubeconfig",
+};
+
+pub(super) fn open_ca(dir: &Path, authority: &Authority, now: i64, provider: &CryptoProvider) -> Result<Pair, Error> {
+    let Authority { file, common_name, loss } = *authority;
+    let (certificate_path, key_path) = (dir.join(format!("{file}.crt")), dir.join(format!("{file}.key")));
+    let damaged = |path: &Path, why: String| Error::Damaged { path: path.to_owned(), why, loss };
+    let ca_params = |now| ca_params(common_name, now);
     let pair = match (files::read(&certificate_path)?, files::read(&key_path)?) {
         (Some(certificate), Some(key)) => Pair { certificate, key },
         (None, None) => {
@@ -220,7 +242,7 @@ fn open_ca(dir: &Path, now: i64, provider: &CryptoProvider) -> Result<Pair, Erro
     // The same key under the same name: what was issued stays valid, and so do the copies that clients have.
     let certificate = ca_params(now)?.self_signed(&key)?.pem();
     files::write(&certificate_path, certificate.as_bytes())?;
-    tracing::info!("renewed the certificate authority's own certificate");
+    tracing::info!(common_name, "renewed the certificate authority's own certificate");
     Ok(Pair { certificate, ..pair })
 }
 
@@ -307,15 +329,15 @@ fn params(now: i64, seconds: i64) -> Result<CertificateParams, Error> {
     Ok(params)
 }
 
-fn ca_params(now: i64) -> Result<CertificateParams, Error> {
+fn ca_params(common_name: &str, now: i64) -> Result<CertificateParams, Error> {
     let mut params = params(now, CA_DAYS * DAY)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
-    params.distinguished_name.push(DnType::CommonName, "selvedge-ca");
+    params.distinguished_name.push(DnType::CommonName, common_name);
     Ok(params)
 }
 
-fn issue(ca: &Pair, purpose: &Purpose<'_>, seconds: i64, now: i64) -> Result<Pair, Error> {
+pub(super) fn issue(ca: &Pair, purpose: &Purpose<'_>, seconds: i64, now: i64) -> Result<Pair, Error> {
     let issuer = Issuer::from_ca_cert_pem(&ca.certificate, KeyPair::from_pem(&ca.key)?)?;
     let mut params = params(now, seconds)?;
     params.use_authority_key_identifier_extension = true;

@@ -7,7 +7,7 @@ use std::{path::Path, sync::Arc};
 use serde_json::json;
 use store::{Commit, Compare, Op, Outcome, Range, Store};
 
-use super::{Error, files, keys, keys::Keys, pki};
+use super::{Error, files, front_proxy, keys, keys::Keys, pki};
 use crate::{
     cache::{ChangeKind, Observer},
     object,
@@ -29,25 +29,32 @@ fn entry(name: &str, text: &str) -> Op {
 
 /// A file, if the name is one of ours.
 fn is_ours(name: &str) -> bool {
-    matches!(name, "ca.crt" | "ca.key" | "admin.token") || keys::is_name(name)
+    matches!(name, "ca.crt" | "ca.key" | "admin.token") || front_proxy::FILES.contains(&name) || keys::is_name(name)
 }
 
 /// Takes over the identity that is in the store, or puts ours there as the first.
 pub async fn join(store: &dyn Store, dir: &Path, now: i64) -> Result<(), Error> {
     for _ in 0..TRIES {
         let found = read(store).await?;
-        if !found.is_empty() {
-            files::make_dir(dir)?;
-            for (name, text) in found {
-                let path = dir.join(&name);
-                if files::read(&path)?.as_deref() != Some(text.as_str()) {
-                    files::write(&path, text.as_bytes())?;
-                }
+        files::make_dir(dir)?;
+        for (name, text) in &found {
+            let path = dir.join(name);
+            if files::read(&path)?.as_deref() != Some(text.as_str()) {
+                files::write(&path, text.as_bytes())?;
             }
+        }
+        let mut mine = Vec::new();
+        if found.is_empty() {
+            mine = pki::found(dir, now)?;
+            mine.extend(keys::found(dir, now)?);
+        }
+        // Stores that an earlier version began have no authority for the front proxy.
+        if !found.iter().any(|(name, _)| front_proxy::FILES.contains(&name.as_str())) {
+            mine.extend(front_proxy::found(dir, now)?);
+        }
+        if mine.is_empty() {
             return Ok(());
         }
-        let mut mine = pki::found(dir, now)?;
-        mine.extend(keys::found(dir, now)?);
         let mut commit = Commit::default();
         for (name, text) in &mine {
             commit.compares.push(Compare { key: store_key(name), modified: 0 });
@@ -110,7 +117,7 @@ mod tests {
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         join(&store, one.path(), 100).await.unwrap();
         join(&store, two.path(), 200).await.unwrap();
-        for name in ["ca.crt", "ca.key", "admin.token", "service-account-100.key"] {
+        for name in ["ca.crt", "ca.key", "admin.token", "front-proxy-ca.key", "service-account-100.key"] {
             let text = |dir: &Path| std::fs::read_to_string(dir.join(name)).unwrap();
             assert_eq!(text(one.path()), text(two.path()), "{name}");
         }
@@ -118,8 +125,8 @@ mod tests {
         let (name, pem, _) = keys::generate(300).unwrap();
         assert!(publish(&store, &name, &pem).await.unwrap());
         assert!(!publish(&store, &name, &pem).await.unwrap(), "somebody was first");
-        assert_eq!(read(&store).await.unwrap().len(), 5);
+        assert_eq!(read(&store).await.unwrap().len(), 7);
         withdraw(&store, &name).await.unwrap();
-        assert_eq!(read(&store).await.unwrap().len(), 4);
+        assert_eq!(read(&store).await.unwrap().len(), 6);
     }
 }

@@ -131,9 +131,11 @@ pub fn unbound(cluster: &str, group: &str, resource: &str) -> Option<Status> {
     if !bound_by_name(group, resource) || matches!(cluster, ROOT | EVERYWHERE) {
         return None;
     }
+    let inventory = matches!(group, "workload.kcp.io" | "scheduling.kcp.io");
+    let of_type = if inventory { "inventory" } else { "workload" };
     let what = format!(
-        "{resource}.{group} are not served in the workspace {cluster}: bind the APIExport {group} of {PROVIDER} there, or make the workspace \
-         of a type that does (inventory, workload). An APIBinding that does it: {{\"apiVersion\":\"apis.kcp.io/v1alpha1\",\
+        "{resource}.{group} are not served in the workspace {cluster}: bind the APIExport {group} of {PROVIDER} there, or \
+         use a workspace of the type {of_type}, which has them. An APIBinding that does it: {{\"apiVersion\":\"apis.kcp.io/v1alpha1\",\
          \"kind\":\"APIBinding\",\"metadata\":{{\"name\":\"{group}\"}},\"spec\":{{\"reference\":{{\"export\":{{\
          \"path\":\"{PROVIDER}\",\"name\":\"{group}\"}}}}}}}}"
     );

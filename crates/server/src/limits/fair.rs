@@ -1,16 +1,17 @@
 //! Who gets the next seat: a state machine without I/O.
 //!
-//! There are so many seats. Whoever comes when there is room sits down; else it waits in its user's queue, and a seat that
-//! becomes free goes to the workspace that holds the fewest, in it to the user who holds the fewest, and among equals to
-//! whoever was served longest ago. So those who want much share what those who want little leave, whatever their requests
-//! cost and however long they take; no seat is empty while somebody fits into it.
+//! There are so many seats. Whoever comes when there is room sits down; else it waits in its user's queue, and a seat
+//! that becomes free goes to the workspace that holds the fewest, in it to the priority level that holds the fewest for
+//! each of its shares, in that to the user who holds the fewest, and among equals to whoever was served longest ago. So
+//! those who want much share what those who want little leave, whatever their requests cost and however long they take;
+//! no seat is empty while somebody fits into it.
 //!
 //! A workspace that holds none need not wait for one while there are spare seats beside the others, which are for this
 //! only: so a quiet tenant is not made to wait for what a loud one has begun.
 //!
-//! Seats are lent for a time. A request that takes longer (its client reads slowly, a webhook does not answer) goes on, but
-//! its seat is given to another if somebody waits for one. It still counts for its workspace, which is served later for it,
-//! so nobody can sit everybody else out.
+//! Seats are lent for a time. A request that takes longer (its client reads slowly, a webhook does not answer) goes on,
+//! but its seat is given to another if somebody waits for one. It still counts for its workspace, which is served later
+//! for it, so nobody can sit everybody else out.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -60,9 +61,28 @@ struct Workspace<W> {
     waiting: usize,
     turn: u64,
     users: HashMap<Arc<str>, User<W>>,
+    /// The priority levels of those users.
+    levels: HashMap<Arc<str>, Priority>,
+}
+
+/// A priority level within one workspace.
+struct Priority {
+    held: usize,
+    shares: u32,
+    /// How many users it has.
+    users: usize,
+}
+
+impl Priority {
+    /// What it would hold for each of its shares with one seat more. The level with the least is served next.
+    fn load(&self) -> u64 {
+        const UNIT: u64 = 1 << 20;
+        (self.held as u64 + 1) * UNIT / u64::from(self.shares.max(1))
+    }
 }
 
 struct User<W> {
+    level: Arc<str>,
     held: usize,
     turn: u64,
     queue: VecDeque<Waiter<W>>,
@@ -97,7 +117,11 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     pub workspace: &'a str,
+    /// Who asks, or the flow that the request is part of. It belongs to one level only.
     pub user: &'a str,
+    /// The priority level, and its shares in what the workspace has.
+    pub level: &'a str,
+    pub shares: u32,
     /// Seats that it takes.
     pub width: usize,
     /// What the workspace may hold at most.
@@ -109,6 +133,18 @@ pub struct Request<'a> {
 pub struct Full {
     /// How many of the same workspace wait.
     pub ahead: usize,
+}
+
+impl<W> Workspace<W> {
+    /// A user has nothing here any more.
+    fn forget(&mut self, user: &str) {
+        let Some(gone) = self.users.remove(user) else { return };
+        let Some(level) = self.levels.get_mut(&gone.level) else { return };
+        level.users -= 1;
+        if level.users == 0 {
+            self.levels.remove(&gone.level);
+        }
+    }
 }
 
 impl<W> Fair<W> {
@@ -131,6 +167,11 @@ impl<W> Fair<W> {
         self.taken + self.spare
     }
 
+    /// How many seats there are.
+    pub fn seats(&self) -> usize {
+        self.room.seats
+    }
+
     pub fn waiting(&self) -> usize {
         self.waiting
     }
@@ -149,7 +190,8 @@ impl<W> Fair<W> {
         Some(id)
     }
 
-    /// A place in the queue. Where all places are taken, whoever waits with the most others gives way; it is answered here.
+    /// A place in the queue. Where all places are taken, whoever waits with the most others gives way; it is answered
+    /// here.
     pub fn wait(&mut self, request: Request<'_>, wake: W) -> Result<(Id, Option<W>), Full> {
         let width = self.width(request.width);
         let workspace = self.workspaces.get(request.workspace);
@@ -190,6 +232,9 @@ impl<W> Fair<W> {
             State::Seated { .. } | State::Overdrawn => {
                 user.held -= place.width;
                 workspace.held -= place.width;
+                if let Some(level) = workspace.levels.get_mut(&user.level) {
+                    level.held -= place.width;
+                }
                 match place.state {
                     State::Overdrawn => self.overdrawn -= place.width,
                     State::Seated { spare: true, .. } => self.spare -= place.width,
@@ -198,7 +243,7 @@ impl<W> Fair<W> {
             }
         }
         if user.held == 0 && user.queue.is_empty() {
-            workspace.users.remove(&place.user);
+            workspace.forget(&place.user);
         }
         if workspace.users.is_empty() {
             self.workspaces.remove(&place.workspace);
@@ -249,16 +294,26 @@ impl<W> Fair<W> {
             waiting: 0,
             turn,
             users: HashMap::new(),
+            levels: HashMap::new(),
         });
         workspace.limit = request.limit;
         let user = match workspace.users.get_key_value(request.user) {
             Some((user, _)) => user.clone(),
             None => {
                 let user: Arc<str> = request.user.into();
-                workspace.users.insert(user.clone(), User { held: 0, turn, queue: VecDeque::new() });
+                let level = match workspace.levels.get_key_value(request.level) {
+                    Some((level, _)) => level.clone(),
+                    None => request.level.into(),
+                };
+                let new = || Priority { held: 0, shares: 0, users: 0 };
+                workspace.levels.entry(level.clone()).or_insert_with(new).users += 1;
+                workspace.users.insert(user.clone(), User { level, held: 0, turn, queue: VecDeque::new() });
                 user
             }
         };
+        if let Some(level) = workspace.levels.get_mut(request.level) {
+            level.shares = request.shares;
+        }
         self.next += 1;
         self.places.insert(self.next, Place { workspace: name, user, width, state: State::Waiting });
         self.next
@@ -279,6 +334,9 @@ impl<W> Fair<W> {
         let Some(user) = workspace.users.get_mut(&place.user) else { return };
         user.held += place.width;
         user.turn = self.turn;
+        if let Some(level) = workspace.levels.get_mut(&user.level) {
+            level.held += place.width;
+        }
     }
 
     /// Whose turn it is among those who wait.
@@ -290,7 +348,8 @@ impl<W> Fair<W> {
         let may = self.workspaces.iter().filter(|(_, w)| w.waiting > 0 && w.held < most(w.limit));
         let (name, workspace) = may.min_by_key(|(_, w)| (w.held, w.turn))?;
         let waiting = workspace.users.iter().filter(|(_, user)| !user.queue.is_empty());
-        let (user, _) = waiting.min_by_key(|(_, user)| (user.held, user.turn))?;
+        let load = |user: &User<W>| workspace.levels.get(&user.level).map_or(0, Priority::load);
+        let (user, _) = waiting.min_by_key(|(_, user)| (load(user), user.held, user.turn))?;
         Some((name, user))
     }
 
@@ -327,7 +386,7 @@ impl<W> Fair<W> {
         self.places.remove(&waiter.id);
         if user.held == 0 && user.queue.is_empty() {
             let user_name = user_name.clone();
-            workspace.users.remove(&user_name);
+            workspace.forget(&user_name);
         }
         if workspace.users.is_empty() {
             let name = name.clone();

@@ -17,7 +17,7 @@ fn room() -> Room {
 }
 
 fn want<'a>(workspace: &'a str, user: &'a str, width: usize) -> Request<'a> {
-    Request { workspace, user, width, limit: None }
+    Request { workspace, user, level: "", shares: 1, width, limit: None }
 }
 
 /// The machine beside a plain account of what it said.
@@ -36,7 +36,10 @@ impl Model {
 
     fn arrive(&mut self, workspace: usize, user: usize, width: usize, limit: Option<usize>) {
         let (name, user) = (format!("w{workspace}"), format!("u{user}"));
-        let request = Request { workspace: &name, user: &user, width, limit };
+        // Each user has a level of its own kind, with other shares.
+        let level = format!("l{}", user.len() + width);
+        let user = format!("{level}/{user}");
+        let request = Request { workspace: &name, user: &user, level: &level, shares: width as u32, width, limit };
         self.count += 1;
         if let Some(id) = self.fair.sit(request, self.now) {
             self.here.insert(self.count, (id, workspace, width, true));
@@ -232,7 +235,7 @@ fn a_seat_is_lent_for_a_time_only() {
 fn a_workspace_stays_within_its_limit() {
     let now = Instant::now();
     let mut fair = Fair::new(room());
-    let limited = |width| Request { workspace: "w", user: "u", width, limit: Some(2) };
+    let limited = |width| Request { workspace: "w", user: "u", level: "", shares: 1, width, limit: Some(2) };
     let first = fair.sit(limited(1), now).unwrap();
     assert!(fair.sit(limited(1), now).is_some());
     assert!(fair.sit(limited(1), now).is_none(), "though there are seats");
@@ -253,4 +256,27 @@ fn a_wide_request_is_not_overtaken_for_ever() {
         assert_eq!(woken, if n == 1 { vec![6] } else { vec![] }, "it takes a quarter of the seats at most");
         assert_eq!(fair.sit(want("a", "u", 1), now).is_some(), n > 1, "freed seats are kept for it");
     }
+}
+
+#[test]
+fn levels_share_what_their_workspace_has() {
+    let mut fair: Fair<&'static str> = Fair::new(room());
+    let now = Instant::now();
+    let request =
+        |level: &'static str, shares| Request { workspace: "w", user: level, level, shares, width: 1, limit: None };
+    let others = |user: &'static str| Request { workspace: "other", user, level: "", shares: 1, width: 1, limit: None };
+    let mut first: Vec<Id> = (0..SEATS).map(|_| fair.sit(others("x"), now).unwrap()).collect();
+    // The workspace has held nothing so far, and takes a spare seat.
+    let spare = fair.sit(request("high", 3), now).unwrap();
+    for _ in 0..10 {
+        fair.wait(request("low", 1), "low").unwrap();
+        fair.wait(request("high", 3), "high").unwrap();
+    }
+    let mut woken = Vec::new();
+    while let Some(id) = first.pop() {
+        woken.extend(fair.leave(id, now));
+    }
+    woken.extend(fair.leave(spare, now));
+    let high = woken.iter().filter(|level| **level == "high").count();
+    assert_eq!((woken.len(), high), (SEATS, SEATS * 3 / 4), "{woken:?}");
 }

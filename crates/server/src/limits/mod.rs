@@ -45,6 +45,8 @@ pub struct Limits {
     pub sessions: usize,
     /// Bytes of what happened that are remembered of each resource: whoever watches more slowly than that starts over.
     pub history: usize,
+    /// How long a list can be continued that was begun, and the past be listed.
+    pub history_age: Duration,
 }
 
 impl Default for Limits {
@@ -62,6 +64,8 @@ impl Default for Limits {
             connections: 20_000,
             sessions: 16 << 10,
             history: 16 << 20,
+            // Upstream compacts its store as often.
+            history_age: Duration::from_secs(300),
         }
     }
 }
@@ -84,6 +88,29 @@ const HELD_BACK: Duration = Duration::from_secs(1);
 
 /// What a workspace may have in flight at most, if anything says so.
 pub type LimitOf = Box<dyn Fn(&str) -> Option<usize> + Send + Sync>;
+
+/// Requests that share a queue, and the priority level that they belong to.
+#[derive(Clone, Copy, Debug)]
+pub struct Flow<'a> {
+    pub name: &'a str,
+    pub level: &'a str,
+    pub shares: u32,
+    /// A request that finds no seat waits for one.
+    pub waits: bool,
+}
+
+impl<'a> From<&'a str> for Flow<'a> {
+    /// Of a user whose requests nobody has classified.
+    fn from(user: &'a str) -> Self {
+        Self { name: user, level: "", shares: 1, waits: true }
+    }
+}
+
+impl<'a> From<&'a String> for Flow<'a> {
+    fn from(user: &'a String) -> Self {
+        user.as_str().into()
+    }
+}
 
 pub struct Inflight {
     levels: [Arc<Seats>; 3],
@@ -147,19 +174,28 @@ impl Inflight {
     }
 
     /// A seat for one request: at once if there is room, else in its turn, else not at all.
-    pub async fn enter(&self, level: Level, workspace: &str, user: &str, width: usize) -> Result<Seat> {
+    pub async fn enter<'a>(
+        &self,
+        level: Level,
+        workspace: &str,
+        flow: impl Into<Flow<'a>>,
+        width: usize,
+    ) -> Result<Seat> {
+        let flow = flow.into();
         let seats = match level {
             Level::Read => &self.levels[0],
             Level::Write => &self.levels[1],
             Level::System => &self.levels[2],
         };
         let limit = self.limit_of.get().and_then(|limit_of| limit_of(workspace));
-        self.sit(seats, Request { workspace, user, width, limit }, self.patience).await
+        let patience = if flow.waits { self.patience } else { Duration::ZERO };
+        let Flow { name: user, level, shares, .. } = flow;
+        self.sit(seats, Request { workspace, user, level, shares, width, limit }, patience).await
     }
 
     /// A place on the pool for long work, and room for so many bytes of it.
     pub async fn enter_apart(&self, workspace: &str, user: &str, bytes: usize) -> Result<Apart> {
-        let request = Request { workspace, user, width: 1, limit: None };
+        let request = Request { workspace, user, level: "", shares: 1, width: 1, limit: None };
         let seat = self.sit(&self.apart, request, PATIENCE_APART).await?;
         let bytes = u32::try_from(bytes.clamp(1, ROOM_APART)).unwrap_or(1);
         let room = tokio::time::timeout(PATIENCE_APART, self.room_apart.clone().acquire_many_owned(bytes)).await;
@@ -175,6 +211,9 @@ impl Inflight {
             let mut fair = seats.lock();
             if let Some(id) = fair.sit(request, begun) {
                 return Ok(Seat { seats: seats.clone(), id });
+            }
+            if patience.is_zero() {
+                return Err(seats.refuse(1));
             }
             let (wake, woken) = oneshot::channel();
             fair.wait(request, wake).map(|(id, gone)| (Seat { seats: seats.clone(), id }, gone, woken))
@@ -204,6 +243,11 @@ impl Inflight {
         if let Ok(_place) = self.held_back.try_acquire() {
             tokio::time::sleep(HELD_BACK).await;
         }
+    }
+
+    /// Seats for reading and writing together.
+    pub fn seats(&self) -> usize {
+        self.levels[..2].iter().map(|seats| seats.lock().seats()).sum()
     }
 
     /// For `/metrics`, under upstream's names.

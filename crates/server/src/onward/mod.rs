@@ -6,6 +6,7 @@ mod endpoints;
 mod inside;
 mod kubelet;
 mod linger;
+mod links;
 mod metrics;
 mod options;
 mod pass;
@@ -26,10 +27,10 @@ use crate::{
 pub use destination::Io;
 use destination::{Destination, Trust};
 pub use inside::Node;
-pub use kubelet::Kubelets;
+pub use kubelet::{Kubelets, unverified};
 pub use linger::Lingering;
 pub use metrics::{METRICS, metrics};
-pub use pass::{Upgraded, goes_on, is_upgrade, pass};
+pub use pass::{Upgraded, goes_on, is_upgrade, pass, relay};
 
 /// Whether a request is passed on.
 pub fn concerns(kind: &Kind, target: &Target) -> bool {
@@ -44,7 +45,7 @@ pub fn concerns(kind: &Kind, target: &Target) -> bool {
 pub async fn answer(call: &Call, verb: Verb, parts: Parts, body: AnyBody) -> Result<Response<Body>> {
     let sub = call.target.subresource.as_str();
     let known = call.kind.resource.subresource(sub).ok_or_else(Status::no_such_path)?;
-    if !known.verbs.iter().any(|v| &**v == verb.name()) {
+    if verb != Verb::Options && !known.verbs.iter().any(|v| &**v == verb.name()) {
         return Err(Status::method_not_allowed());
     }
     if !call.target.rest.is_empty() && sub != "proxy" {
@@ -135,7 +136,11 @@ async fn proxy(call: &Call, parts: Parts, body: AnyBody) -> Result<Response<Body
     if let Some(location) = location.and_then(|location| destination.behind(location, &prefix)?.try_into().ok()) {
         headers.insert(header::LOCATION, location);
     }
-    Ok(response)
+    if upgrade {
+        return Ok(response);
+    }
+    let behind = prefix.clone();
+    Ok(links::rewrite(response, &prefix, Box::new(move |link| destination.behind(link, &behind))))
 }
 
 async fn send(
@@ -172,7 +177,7 @@ async fn send(
 }
 
 /// What of a request concerns whom it is passed on to: not who was let in by us, nor by which right.
-fn onward_parts(mut parts: Parts) -> Parts {
+pub(crate) fn onward_parts(mut parts: Parts) -> Parts {
     let ours = |name: &HeaderName| {
         let name = name.as_str();
         name == "authorization" || name.starts_with("impersonate-") || name.starts_with("x-remote-")

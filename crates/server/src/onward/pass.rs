@@ -92,16 +92,26 @@ where
         response.extensions_mut().insert(upgraded);
         return Ok(response);
     }
+    Ok(relay(response, stop, Some(connection)))
+}
+
+/// An answer as it is passed on: without what concerns the connection that it came by.
+pub fn relay(
+    response: Response<Incoming>,
+    stop: BoxFuture<'static, ()>,
+    connection: Option<Running>,
+) -> Response<Body> {
     let (mut parts, body) = response.into_parts();
     super::strip(&mut parts.headers, |name| *name == header::CONNECTION || *name == header::UPGRADE);
     parts.extensions.clear();
     parts.extensions.insert(LongRunning);
     parts.version = http::Version::HTTP_11;
     let body = Passing { body, stop, _connection: connection };
-    Ok(Response::from_parts(parts, Body::Passed(body.boxed_unsync())))
+    Response::from_parts(parts, Body::Passed(body.boxed_unsync()))
 }
 
-struct Running(tokio::task::AbortHandle);
+/// A connection that is served for as long as this is held.
+pub struct Running(tokio::task::AbortHandle);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -113,7 +123,7 @@ impl Drop for Running {
 struct Passing {
     body: Incoming,
     stop: BoxFuture<'static, ()>,
-    _connection: Running,
+    _connection: Option<Running>,
 }
 
 impl http_body::Body for Passing {

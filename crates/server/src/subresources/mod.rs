@@ -8,7 +8,13 @@ mod token;
 
 use api::status::{Result, Status};
 
-use crate::{call::Call, reply::Reply, request::Verb, verbs};
+use crate::{
+    call::Call,
+    kinds::Kind,
+    reply::Reply,
+    request::{Target, Verb},
+    verbs,
+};
 
 pub async fn run(call: &Call, verb: Verb) -> Result<Reply> {
     let sub = call.target.subresource.as_str();
@@ -46,6 +52,19 @@ pub async fn virtual_kind(call: &Call, verb: Verb) -> Option<Result<Reply>> {
             Some(reviews::review(call).await)
         }
         _ => None,
+    }
+}
+
+/// Whether upstream prints what a request to this place answers. It prints neither reviews nor what only does
+/// something.
+pub fn have_table(kind: &Kind, target: &Target) -> bool {
+    match target.subresource.as_str() {
+        "" => {
+            !matches!(kind.group(), "authentication.k8s.io" | "authorization.k8s.io")
+                && &*kind.collection != "core/bindings"
+        }
+        "approval" | "binding" | "ephemeralcontainers" | "eviction" | "finalize" | "resize" | "token" => false,
+        _ => true,
     }
 }
 

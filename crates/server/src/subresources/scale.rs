@@ -40,11 +40,11 @@ pub async fn run(call: &Call, verb: Verb) -> Result<Reply> {
             call.check_write_options("UpdateOptions")?;
             let scale = write::receive_kind(call, "autoscaling/v1", "Scale")?;
             update::check_name(call, &scale)?;
-            change(call, |_, _| Ok((scale.clone(), false))).await
+            change(call, |_, _| Ok((scale.clone(), false)), Status::bad_request).await
         }
         Verb::Patch => {
             call.check_write_options("PatchOptions")?;
-            change(call, |current, ctx| patched(call, current, ctx)).await
+            change(call, |current, ctx| patched(call, current, ctx), |why| patch_refused("", &why)).await
         }
         _ => Err(Status::method_not_allowed()),
     }
@@ -66,10 +66,36 @@ fn patched(call: &Call, current: &Value, ctx: &Context<'_>) -> Result<(Value, bo
         }
         _ => return Err(patch::unsupported(call)),
     }
+    check_kind(&scale)?;
     Ok((scale, false))
 }
 
-async fn change(call: &Call, make: impl Fn(&Value, &Context<'_>) -> Result<(Value, bool)>) -> Result<Reply> {
+/// A patch that leads to something that is no Scale.
+fn patch_refused(patched: &str, why: &str) -> Status {
+    let error = api::field::FieldError::invalid("patch", &patched.into(), why);
+    Status::invalid("", "", "", &vec![error])
+}
+
+/// A patch may not make something else of a Scale.
+fn check_kind(scale: &Value) -> Result<()> {
+    let text = |field: &str| scale[field].as_str().unwrap_or_default();
+    let (kind, version) = (text("kind"), text("apiVersion"));
+    if kind.is_empty() || (kind, version) == ("Scale", "autoscaling/v1") {
+        return Ok(());
+    }
+    let (group, name) = api::catalogue::split_api_version(version);
+    let why = match types::find(group, name, kind) {
+        Some(_) => format!("converting ({name}.{kind}) to (autoscaling.Scale): unknown conversion"),
+        None => write::unregistered(kind, version),
+    };
+    Err(patch_refused(&scale.to_string(), &why))
+}
+
+async fn change(
+    call: &Call,
+    make: impl Fn(&Value, &Context<'_>) -> Result<(Value, bool)>,
+    refuse: impl Fn(String) -> Status,
+) -> Result<Reply> {
     let ty = types::find("autoscaling", "v1", "Scale").ok_or_else(Status::no_such_path)?;
     let (manager, now) = (call.field_manager(), clock::now());
     let ctx = Context {
@@ -93,7 +119,7 @@ async fn change(call: &Call, make: impl Fn(&Value, &Context<'_>) -> Result<(Valu
         let mut before = read_for_write(call, &value)?;
         before["metadata"]["managedFields"] = api::apply::scale_entries(&owners, &paths).into();
         let (mut scale, tracked) = make(&before, &ctx)?;
-        decode::conform(ctx.schema, ty, &mut scale).map_err(Status::bad_request)?;
+        decode::conform(ctx.schema, ty, &mut scale).map_err(&refuse)?;
         update::check_uid(call, scale["metadata"]["uid"].as_str().unwrap_or_default(), &old)?;
         if update::version_asked(&scale)?.is_some_and(|asked| asked != old.revision) {
             return Err(Status::modified(call.kind.group(), call.kind.plural(), &call.target.name));

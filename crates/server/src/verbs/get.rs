@@ -12,6 +12,7 @@ use crate::{call::Call, reply::Reply};
 const PATIENCE: Duration = Duration::from_secs(3);
 
 pub async fn get(call: &Call) -> Result<Reply> {
+    options::check_export(&call.query)?;
     reach(call, options::get(&call.query)?).await?;
     call.get().map(Reply::ok).ok_or_else(|| call.not_found())
 }

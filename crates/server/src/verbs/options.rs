@@ -69,24 +69,30 @@ pub enum Start {
     Now,
 }
 
+const NOT_OLDER_THAN: &str = "NotOlderThan";
+
 pub fn watch(query: &Query) -> Result<Start> {
     let (version, rule) = (query.get("resourceVersion"), query.get("resourceVersionMatch"));
     let initial = query.has("sendInitialEvents").then(|| query.flag("sendInitialEvents"));
+    // Who says nothing gets what exists first, by the rules for those who ask for it.
+    let legacy = initial.is_none() && rule.is_empty() && matches!(version, "" | "0");
     let mut errors = Vec::new();
-    if initial.is_some() {
-        if rule != "NotOlderThan" {
-            let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-            errors.push(FieldError::forbidden("resourceVersionMatch", why));
-            if !rule.is_empty() {
-                errors.push(FieldError::not_supported("resourceVersionMatch", &rule.into(), &["NotOlderThan"]));
-            }
-        }
-    } else if !rule.is_empty() {
-        let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+    if initial.is_some() && rule != NOT_OLDER_THAN {
+        let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
         errors.push(FieldError::forbidden("resourceVersionMatch", why));
     }
-    if !query.get("continue").is_empty() && initial.is_some() {
-        errors.push(FieldError::forbidden("continue", "sendInitialEvents is forbidden when continue is provided"));
+    if legacy || !rule.is_empty() {
+        if !legacy && initial.is_none() {
+            let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+            errors.push(FieldError::forbidden("resourceVersionMatch", why));
+        }
+        if !legacy && rule != NOT_OLDER_THAN {
+            errors.push(FieldError::not_supported("resourceVersionMatch", &rule.into(), &[NOT_OLDER_THAN]));
+        }
+        if !query.get("continue").is_empty() {
+            let why = "resourceVersionMatch is forbidden when continue is provided";
+            errors.push(FieldError::forbidden("resourceVersionMatch", why));
+        }
     }
     refuse(errors)?;
     let revision: Revision = match version {
@@ -108,6 +114,14 @@ pub fn get(query: &Query) -> Result<Revision> {
     match query.get("resourceVersion") {
         "" => Ok(0),
         text => text.parse().map_err(|_| Status::new(500, "", not_a_number("resourceVersion", text))),
+    }
+}
+
+/// Objects were once told without what the server had added.
+pub fn check_export(query: &Query) -> Result<()> {
+    match query.flag("export") {
+        false => Ok(()),
+        true => Err(Status::bad_request("the export parameter, deprecated since v1.14, is no longer supported")),
     }
 }
 
@@ -146,4 +160,42 @@ pub fn too_large(asked: Revision, current: Revision) -> Status {
     Status::new(504, "Timeout", format!("Timeout: Too large resource version: {asked}, current: {current}"))
         .with_causes(vec![cause])
         .retry_after(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watches_that_upstream_refuses() {
+        let refused = |query: &str| watch(&Query::parse(Some(query))).err().map(|status| (status.code, status.message));
+        for fine in
+            ["", "limit=5", "resourceVersion=7&continue=x", "sendInitialEvents=1&resourceVersionMatch=NotOlderThan"]
+        {
+            assert_eq!(refused(fine), None, "{fine}");
+        }
+        let forbidden = |why: &str| format!("resourceVersionMatch: Forbidden: {why}");
+        let supported = |got: &str| {
+            format!("resourceVersionMatch: Unsupported value: \"{got}\": supported values: \"NotOlderThan\"")
+        };
+        let paged = forbidden("resourceVersionMatch is forbidden when continue is provided");
+        let needed = forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
+        let alone = forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
+        for (query, errors) in [
+            ("continue=x", vec![paged.clone()]),
+            ("continue=x&resourceVersion=0", vec![paged.clone()]),
+            ("sendInitialEvents=1&resourceVersionMatch=NotOlderThan&continue=x", vec![paged]),
+            ("sendInitialEvents=1", vec![needed.clone()]),
+            ("sendInitialEvents=1&resourceVersionMatch=Exact", vec![needed, supported("Exact")]),
+            ("resourceVersionMatch=Exact", vec![alone.clone(), supported("Exact")]),
+            ("resourceVersionMatch=NotOlderThan", vec![alone]),
+        ] {
+            let all = match errors.len() {
+                1 => errors[0].clone(),
+                _ => format!("[{}]", errors.join(", ")),
+            };
+            let want = format!("ListOptions.meta.k8s.io \"\" is invalid: {all}");
+            assert_eq!(refused(query), Some((422, want)), "{query}");
+        }
+    }
 }

@@ -10,7 +10,10 @@ use api::{
 use serde_json::{Value, json};
 
 use super::{create, update, write};
-use crate::{call::Call, clock, negotiate::media_type, object::Object, render, reply::Reply, webhooks::convert};
+use crate::{
+    call::Call, clock, kinds::Kind, negotiate::media_type, object::Object, render, reply::Reply, types,
+    webhooks::convert,
+};
 
 pub async fn patch(call: &Call) -> Result<Reply> {
     call.check_write_options("PatchOptions")?;
@@ -50,7 +53,7 @@ async fn json_patch(call: &Call) -> Result<Reply> {
         return Err(undecodable(&body.value, "[]handlers.jsonPatchOp"));
     }
     patched(call, &Patch { shown: String::new(), duplicates: Vec::new(), strategic: false }, |value| {
-        api::patch::json(value, &call.body)
+        api::patch::json_to_any(value, &call.body)
     })
     .await
 }
@@ -170,34 +173,116 @@ fn current(call: &Call, old: &Object) -> Result<Value> {
 /// A patched object goes through the same checks as one that was sent whole.
 fn accept(call: &Call, mut value: Value, patch: &Patch, old: &Object) -> Result<Value> {
     let kind = &*call.kind;
-    write::keep_reset(&mut value);
-    if let (None, Some((schema, ty))) = (&kind.custom, kind.schema()) {
-        // What a strategic patch says of kind and version is passed over, and what another takes away is put back.
-        for (field, own) in [("kind", kind.name()), ("apiVersion", kind.api_version.as_str())] {
-            if patch.strategic || value[field].is_null() && field == "kind" {
-                value[field] = own.into();
-            }
-        }
-        write::check_kind(kind, &value)?;
-        // Upstream shows the whole patched object, but the patch itself if it was a strategic one.
-        let patched = if patch.strategic { String::new() } else { value.to_string() };
-        let unknown = decode::conform(&schema, ty, &mut value).map_err(|why| patch.refuse(&patched, &why))?;
-        judge_strict(call, patch, &patched, unknown)?;
-    } else {
-        let patched = value.to_string();
-        // A wrong version is told by validation, as a wrong kind is.
-        let unknown = write::conform(kind, &mut value)?;
-        judge_strict(call, patch, &patched, unknown)?;
+    if !value.is_object() {
+        let why = no_kind(&format!(
+            "{} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
+             \"json:\\\"kind,omitempty\\\"\" }}",
+            json_name(&value)
+        ));
+        return Err(patch.refuse(&value.to_string(), &why));
     }
+    write::keep_reset(&mut value);
+    // Upstream shows the whole patched object, but the patch itself if it was a strategic one.
+    let patched = if patch.strategic { String::new() } else { value.to_string() };
+    let unknown = match (&kind.custom, patch.strategic) {
+        (None, true) => conform_strategic(kind, &mut value).map_err(|why| patch.refuse(&patched, &why))?,
+        (None, false) => conform(call, &mut value, patch, &patched)?,
+        (Some(_), _) => conform_custom(kind, &mut value, patch, &patched)?,
+    };
+    judge_strict(call, patch, &patched, unknown)?;
     let asked = update::version_asked(&value)?;
     if asked.is_some_and(|asked| asked != old.revision) {
         return Err(Status::modified(kind.group(), kind.plural(), &call.target.name));
     }
     update::check_name(call, &value)?;
+    if kind.custom.is_some() && value["apiVersion"].as_str().is_none_or(str::is_empty) {
+        return Err(Status::internal("Object 'apiVersion' is missing in 'object has no apiVersion field'"));
+    }
+    if asked.is_none() && !api::strategy::allow_unconditional_update(kind.group(), kind.plural()) {
+        return Err(update::unversioned(call));
+    }
     create::place(call, &mut value)?;
     write::default(kind, &mut value);
     write::dedup_owners(call, &mut value, " after mutating admission happens");
     Ok(value)
+}
+
+fn no_kind(what: &str) -> String {
+    format!("couldn't get version/kind; json parse error: json: cannot unmarshal {what}")
+}
+
+/// Types right and unknown fields dropped. What a strategic patch says of kind and version is passed over.
+fn conform_strategic(kind: &Kind, value: &mut Value) -> Result<Vec<String>, String> {
+    for (field, own) in [("kind", kind.name()), ("apiVersion", kind.api_version.as_str())] {
+        if !matches!(value[field], Value::Null | Value::String(_)) {
+            return Err(format!("json: cannot unmarshal {} into Go value of type string", json_name(&value[field])));
+        }
+        value[field] = own.into();
+    }
+    match kind.schema() {
+        Some((schema, ty)) => decode::conform(&schema, ty, value),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Kind and version have to be texts.
+fn check_texts(value: &Value) -> Result<(), String> {
+    let odd = ["apiVersion", "kind"].into_iter().find(|field| !matches!(value[*field], Value::Null | Value::String(_)));
+    odd.map_or(Ok(()), |field| {
+        Err(no_kind(&format!("{} into Go struct field .{field} of type string", json_name(&value[field]))))
+    })
+}
+
+/// The same for custom resources. A wrong kind or version is told by their validation, a missing one here.
+fn conform_custom(kind: &Kind, value: &mut Value, patch: &Patch, patched: &str) -> Result<Vec<String>> {
+    check_texts(value).map_err(|why| patch.refuse(patched, &why))?;
+    if value["kind"].as_str().is_none_or(str::is_empty) {
+        return Err(patch.refuse(patched, &format!("Object 'Kind' is missing in '{patched}'")));
+    }
+    write::conform(kind, value)
+}
+
+/// The same for another patch. A kind that it takes away is put back. It may make an object of another version of its
+/// kind, which is brought back to the one of the request; one of another kind is refused.
+fn conform(call: &Call, value: &mut Value, patch: &Patch, patched: &str) -> Result<Vec<String>> {
+    let kind = &*call.kind;
+    check_texts(value).map_err(|why| patch.refuse(patched, &why))?;
+    let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
+    let (mut got_kind, got_version) = (text("kind"), text("apiVersion"));
+    if got_kind.is_empty() {
+        got_kind = kind.name().to_owned();
+        value["kind"] = kind.name().into();
+    }
+    if got_version.is_empty() {
+        return Err(nameless(call, value, patch, patched));
+    }
+    let from = api::catalogue::split_api_version(&got_version);
+    let refuse = |why: &str| patch.refuse(patched, why);
+    let mut unknown = Vec::new();
+    if let Some(ty) = types::find(from.0, from.1, &got_kind) {
+        unknown = decode::conform(api::schema::builtin(), ty, value).map_err(|why| refuse(&why))?;
+    }
+    if let Some(why) = write::is_of_other_kind(kind, &got_kind, &got_version) {
+        return Err(refuse(&why));
+    }
+    api::convert::convert(kind.name(), from, (kind.group(), &kind.resource.version), value)
+        .map_err(|why| refuse(&why))?;
+    Ok(unknown)
+}
+
+/// Upstream reads an object of no version as one of its own memory, where no field has the name that clients know.
+fn nameless(call: &Call, value: &Value, patch: &Patch, patched: &str) -> Status {
+    let fields = value.as_object().into_iter().flat_map(|map| map.keys());
+    let fields = fields.filter(|field| !matches!(field.as_str(), "apiVersion" | "kind"));
+    let mut unknown: Vec<String> = fields.map(|field| format!("unknown field \"{field}\"")).collect();
+    unknown.sort();
+    if let Err(status) = judge_strict(call, patch, patched, unknown) {
+        return status;
+    }
+    let name = &call.target.name;
+    Status::bad_request(format!(
+        "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+    ))
 }
 
 fn judge_strict(call: &Call, patch: &Patch, patched: &str, unknown: Vec<String>) -> Result<()> {

@@ -2,10 +2,12 @@
 
 use api::{
     selector::{FieldSelector, LabelSelector, scan},
-    status::Result,
+    status::{Result, Status},
 };
 
-use crate::{call::Call, exports::View, kinds::Kind, object::Object, workspaces::wildcard::EVERYWHERE};
+use crate::{
+    call::Call, exports::View, kinds::Kind, object::Object, render, webhooks::convert, workspaces::wildcard::EVERYWHERE,
+};
 
 pub struct Selection {
     labels: LabelSelector,
@@ -32,6 +34,9 @@ impl Selection {
         };
         // The old form of a watch on one object names it in the path.
         let in_path = Some(call.target.name.clone()).filter(|name| !name.is_empty());
+        if in_path.is_some() && !fields.is_empty() && fields.exact("metadata.name") != in_path.as_deref() {
+            return Err(Status::bad_request("fieldSelector metadata.name doesn't match requested name"));
+        }
         let name = fields.exact("metadata.name").map(str::to_owned).or(in_path);
         let across = call.cluster == EVERYWHERE && !call.target.namespace.is_empty();
         let namespace = across.then(|| call.target.namespace.clone());
@@ -62,13 +67,32 @@ impl Selection {
         object.key.starts_with(&self.prefix)
     }
 
-    /// Selectors only; the caller has checked that it [`covers`](Self::covers) the object.
+    /// Selectors only; the caller has checked that it [`covers`](Self::covers) the object, and has converted it if
+    /// [`sees_converted`](Self::sees_converted) says so.
     pub fn matches(&self, kind: &Kind, object: &Object) -> bool {
+        self.might_match(object) && (self.fields.is_empty() || self.fields_match(kind, object))
+    }
+
+    /// The same without the fields.
+    pub fn might_match(&self, object: &Object) -> bool {
         self.name.as_ref().is_none_or(|name| object.name() == name)
             && self.namespace.as_ref().is_none_or(|namespace| object.namespace() == namespace)
             && self.view.as_ref().is_none_or(|view| view.shows(object))
-            && (self.fields.is_empty()
-                || self.fields.matches_json(kind.group(), kind.plural(), kind.custom.is_some(), &object.json))
             && (self.labels.is_empty() || scan::labels_match(&object.json, &self.labels))
+    }
+
+    /// Whether fields are selected that only a webhook knows: those of the version that was asked for.
+    pub fn sees_converted(&self, kind: &Kind) -> bool {
+        let is_own = |field: &str| !field.starts_with("metadata.");
+        convert::by_webhook(kind).is_some() && self.fields.terms().iter().any(|term| is_own(&term.field))
+    }
+
+    fn fields_match(&self, kind: &Kind, object: &Object) -> bool {
+        let matches = |json: &[u8]| self.fields.matches_json(kind.group(), kind.plural(), kind.custom.is_some(), json);
+        match &kind.custom {
+            // It may lack defaults that were declared after it was written.
+            Some(custom) if object.revision <= custom.since => matches(&render::json(kind, object)),
+            _ => matches(&object.json),
+        }
     }
 }

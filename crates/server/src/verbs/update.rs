@@ -45,16 +45,7 @@ pub async fn update(call: &Call) -> Result<Reply> {
     let uid = value["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
     let unconditional = strategy::allow_unconditional_update(call.kind.group(), call.kind.plural());
     if asked.is_none() && !unconditional {
-        return Err(Status::invalid(
-            call.kind.group(),
-            call.kind.plural(),
-            &call.target.name,
-            &vec![api::field::FieldError::invalid(
-                "metadata.resourceVersion",
-                &0.into(),
-                "must be specified for an update",
-            )],
-        ));
+        return Err(unversioned(call));
     }
     change(call, |old| {
         check_uid(call, &uid, old)?;
@@ -67,6 +58,13 @@ pub async fn update(call: &Call) -> Result<Reply> {
     })
     .await
     .map(Reply::ok)
+}
+
+/// The kind is not changed without saying which version of the object is meant.
+pub fn unversioned(call: &Call) -> Status {
+    let why = "must be specified for an update";
+    let error = api::field::FieldError::invalid("metadata.resourceVersion", &0.into(), why);
+    Status::invalid(call.kind.group(), call.kind.plural(), &call.target.name, &vec![error])
 }
 
 /// The object that is sent is the one that the path names.
@@ -134,7 +132,12 @@ pub async fn change_as(
 
 fn without_status(value: &Value) -> Value {
     let mut value = value.clone();
+    // The class of a Pod follows from its spec. It is no word of another machine, and stays.
+    let class = value.pointer_mut("/status/qosClass").map(Value::take);
     value.as_object_mut().map(|object| object.remove("status"));
+    if let Some(class) = class {
+        value["status"] = serde_json::json!({"qosClass": class});
+    }
     value
 }
 

@@ -172,7 +172,7 @@ fn summary(body: &[u8]) -> String {
     }
 }
 
-fn unregistered(kind: &str, api_version: &str) -> String {
+pub fn unregistered(kind: &str, api_version: &str) -> String {
     format!(
         "no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"pkg/api/legacyscheme/scheme.go:30\""
     )
@@ -224,7 +224,7 @@ fn in_metadata<'a>(value: &'a mut Value, field: &str) -> Option<&'a mut Value> {
 pub fn check_kind(kind: &Kind, value: &Value) -> Result<()> {
     let text = |field: &str| value[field].as_str().unwrap_or_default();
     let (got_kind, got_version) = (text("kind"), text("apiVersion"));
-    let (group, version) = api::catalogue::split_api_version(got_version);
+    let (_, version) = api::catalogue::split_api_version(got_version);
     let other_version = || {
         let expected = &kind.api_version;
         let what =
@@ -235,19 +235,20 @@ pub fn check_kind(kind: &Kind, value: &Value) -> Result<()> {
         // A wrong kind of a custom resource is told by its validation.
         return if got_version == kind.api_version { Ok(()) } else { Err(other_version()) };
     }
-    if types::find(group, version, got_kind).is_none() {
-        return Err(cannot_handle(got_kind, version, kind.name(), &unregistered(got_kind, got_version)));
-    }
-    if got_kind != kind.name() {
-        let (from, to) = (format!("{version}.{got_kind}"), go_type(kind, ""));
-        return Err(cannot_handle(
-            got_kind,
-            version,
-            kind.name(),
-            &format!("converting ({from}) to ({to}): unknown conversion"),
-        ));
+    if let Some(why) = is_of_other_kind(kind, got_kind, got_version) {
+        return Err(cannot_handle(got_kind, version, kind.name(), &why));
     }
     if got_version == kind.api_version { Ok(()) } else { Err(other_version()) }
+}
+
+/// What upstream's code has against an object of that kind in the place of one of ours, if it is of another.
+pub fn is_of_other_kind(kind: &Kind, got_kind: &str, got_version: &str) -> Option<String> {
+    let (group, version) = api::catalogue::split_api_version(got_version);
+    if types::find(group, version, got_kind).is_none() {
+        return Some(unregistered(got_kind, got_version));
+    }
+    let (from, to) = (format!("{version}.{got_kind}"), go_type(kind, ""));
+    (got_kind != kind.name()).then(|| format!("converting ({from}) to ({to}): unknown conversion"))
 }
 
 /// What upstream's code calls a kind: `core.ConfigMap`.
@@ -377,9 +378,10 @@ pub fn judge(kind: &Kind, value: &Value, errors: FieldErrors) -> Result<()> {
         return Ok(());
     }
     let name = value["metadata"]["name"].as_str().unwrap_or_default();
-    // Upstream names the kind that the object says it is.
-    let said = value["kind"].as_str().filter(|k| !k.is_empty() && kind.custom.is_some()).unwrap_or(kind.name());
-    Err(Status::invalid(kind.group(), said, name, &errors))
+    // Upstream names the kind and the group that the object says it is of.
+    let said = |field: &str| value[field].as_str().filter(|said| !said.is_empty() && kind.custom.is_some());
+    let group = said("apiVersion").map_or(kind.group(), |version| api::catalogue::split_api_version(version).0);
+    Err(Status::invalid(group, said("kind").unwrap_or(kind.name()), name, &errors))
 }
 
 /// What a commit changes besides the object itself (addresses, counters), all or nothing.

@@ -14,7 +14,7 @@ use hyper_util::{
     client::legacy::connect::{Connected, Connection},
     rt::TokioIo,
 };
-use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
@@ -35,16 +35,28 @@ struct Inner {
 }
 
 impl Connector {
-    pub fn new(address: Address, bundle: &str, cache: &Arc<Cache>, reach: Option<Arc<Reach>>) -> Result<Self, String> {
+    pub fn new(
+        address: Address,
+        tls: Arc<ClientConfig>,
+        cache: &Arc<Cache>,
+        reach: Option<Arc<Reach>>,
+    ) -> Result<Self, String> {
         let name = address.server_name();
         let name = ServerName::try_from(name.clone()).map_err(|_| format!("{name:?} is no name of a server"))?;
-        let tls = TlsConnector::from(trust::tls(bundle)?);
+        let tls = TlsConnector::from(tls);
         Ok(Self(Arc::new(Inner { address, cache: Arc::downgrade(cache), tls, name, reach })))
     }
 }
 
+impl Connector {
+    /// A connection that no pool has.
+    pub async fn dial(&self) -> io::Result<TlsStream<TcpStream>> {
+        self.0.connect().await
+    }
+}
+
 impl Inner {
-    async fn connect(&self) -> io::Result<Stream> {
+    async fn connect(&self) -> io::Result<TlsStream<TcpStream>> {
         let cache = self.cache.upgrade().ok_or_else(|| io::Error::other("the server is shutting down"))?;
         let socket = self.address.resolve(&cache, self.reach.as_deref()).await?;
         let tcp = TcpStream::connect(socket).await.map_err(|error| {
@@ -55,14 +67,13 @@ impl Inner {
             io::Error::other(format!("dial tcp {socket}: {why}"))
         })?;
         let _ = tcp.set_nodelay(true);
-        let tls = self.tls.connect(self.name.clone(), tcp).await.map_err(|error| {
+        self.tls.connect(self.name.clone(), tcp).await.map_err(|error| {
             let known = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
             match known.map(|known| trust::describe(known, &self.name.to_str())) {
                 Some(text) => io::Error::other(text),
                 None => error,
             }
-        })?;
-        Ok(Stream(TokioIo::new(tls)))
+        })
     }
 }
 
@@ -77,7 +88,7 @@ impl tower_service::Service<Uri> for Connector {
 
     fn call(&mut self, _: Uri) -> Self::Future {
         let inner = self.0.clone();
-        Box::pin(async move { inner.connect().await })
+        Box::pin(async move { Ok(Stream(TokioIo::new(inner.connect().await?))) })
     }
 }
 

@@ -17,6 +17,7 @@ use serde_json::Value;
 use super::{
     address::{self, Address, Own},
     connect::Connector,
+    trust,
 };
 use crate::{Server, rarely::Rarely, request::ROOT};
 
@@ -52,7 +53,7 @@ impl Endpoint {
     fn client(&self, address: &Address, server: &Server) -> Result<&Http, String> {
         let make = || {
             let reach = self.tenant.is_some().then(|| server.reach.clone());
-            let connector = Connector::new(address.clone(), &self.bundle, &server.cache, reach)?;
+            let connector = Connector::new(address.clone(), trust::tls(&self.bundle)?, &server.cache, reach)?;
             let mut builder = Client::builder(TokioExecutor::new());
             builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).pool_max_idle_per_host(SPARE);
             Ok(builder.build(connector))
@@ -94,7 +95,7 @@ impl Endpoint {
     }
 }
 
-enum Failure {
+pub enum Failure {
     /// Something is wrong with the objects that say where it is.
     Own(String),
     /// No answer came.
@@ -138,7 +139,8 @@ fn refusal(status: StatusCode, body: &[u8]) -> String {
     }
 }
 
-fn failure(error: &(dyn Error + 'static)) -> Failure {
+/// Tells what went wrong with a request.
+pub fn failure(error: &(dyn Error + 'static)) -> Failure {
     let mut at = Some(error);
     while let Some(here) = at {
         let inner = here.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);

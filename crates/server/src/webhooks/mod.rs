@@ -7,7 +7,10 @@ mod endpoint;
 mod reach;
 mod trust;
 
-pub(crate) use trust::describe;
+pub(crate) use address::Address;
+pub(crate) use connect::Connector;
+pub(crate) use endpoint::{Failure, failure};
+pub(crate) use trust::{describe, verifying};
 
 pub use convert::Conversions;
 pub use endpoint::Endpoint;

@@ -4,9 +4,9 @@ use std::{path::Path, sync::Arc};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
     client::{
-        WebPkiServerVerifier,
+        WantsClientCert, WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
         verify_server_name,
     },
@@ -25,6 +25,13 @@ const SYSTEM: [&str; 4] = [
 
 /// TLS towards a webhook. `bundle` is its `caBundle`: PEM in base64, or nothing.
 pub fn tls(bundle: &str) -> Result<Arc<ClientConfig>, String> {
+    let mut config = verifying(bundle)?.with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// A client's TLS that checks the other end by a `caBundle`. Which certificate the client shows is still open.
+pub fn verifying(bundle: &str) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
     let trusted = if bundle.is_empty() { of_system() } else { of_bundle(bundle)? };
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = RootCertStore::empty();
@@ -33,14 +40,9 @@ pub fn tls(bundle: &str) -> Result<Arc<ClientConfig>, String> {
         .build()
         .map_err(|error| format!("unable to load root certificates: {error}"))?;
     let named = if bundle.is_empty() { Vec::new() } else { trusted };
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Verifier { verifier, named }))
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| error.to_string())?;
+    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(Verifier { verifier, named })))
 }
 
 fn of_bundle(bundle: &str) -> Result<Vec<CertificateDer<'static>>, String> {

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         apps::v1::{Deployment, ReplicaSet, StatefulSet},
-        core::v1::Pod,
+        core::v1::{Pod, ReplicationController},
         policy::v1::PodDisruptionBudget,
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
@@ -40,7 +40,7 @@ pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
     let (client, recorder) = setting.actor("disruption-controller", "controllermanager");
     let (budgets, pods) = (setting.caches.of::<PodDisruptionBudget>(), setting.caches.of::<Pod>());
     let (deployments, sets) = (setting.caches.of::<Deployment>(), setting.caches.of::<ReplicaSet>());
-    let stateful = setting.caches.of::<StatefulSet>();
+    let (stateful, controllers) = (setting.caches.of::<StatefulSet>(), setting.caches.of::<ReplicationController>());
     let queue = Arc::new(Queue::default());
     let to = queue.clone();
     budgets.listen(move |change| change.states().for_each(|budget| to.add(Key::of(&**budget))));
@@ -83,6 +83,15 @@ pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
             change.states().take(1).for_each(|one| add(one.metadata.namespace.as_deref().unwrap_or_default()));
         }
     });
+    let add = all(&queue, &budgets);
+    controllers.listen(move |change| {
+        let size = |one: &Option<Arc<ReplicationController>>| {
+            one.as_ref().map(|one| one.spec.as_ref().and_then(|spec| spec.replicas))
+        };
+        if size(&change.old) != size(&change.new) {
+            change.states().take(1).for_each(|one| add(one.metadata.namespace.as_deref().unwrap_or_default()));
+        }
+    });
     let reconciler = Budgets {
         client,
         recorder,
@@ -91,6 +100,7 @@ pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
         deployments: deployments.clone(),
         sets: sets.clone(),
         stateful: stateful.clone(),
+        controllers: controllers.clone(),
     };
     let stop = setting.stop.clone();
     Box::pin(async move {
@@ -99,6 +109,7 @@ pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
         deployments.ready().await;
         sets.ready().await;
         stateful.ready().await;
+        controllers.ready().await;
         work("disruption", queue, reconciler, stop).await;
     })
 }
@@ -118,6 +129,7 @@ struct Budgets {
     deployments: Arc<Cache<Deployment>>,
     sets: Arc<Cache<ReplicaSet>>,
     stateful: Arc<Cache<StatefulSet>>,
+    controllers: Arc<Cache<ReplicationController>>,
 }
 
 impl Reconciler for Budgets {
@@ -177,6 +189,13 @@ impl Budgets {
                 }
                 "StatefulSet" => {
                     let set = self.stateful.get(&at);
+                    let set = set.filter(|set| set.metadata.uid.as_ref() == Some(&controller.uid));
+                    set.map(|set| {
+                        (set.metadata.uid.clone(), set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1))
+                    })
+                }
+                "ReplicationController" => {
+                    let set = self.controllers.get(&at);
                     let set = set.filter(|set| set.metadata.uid.as_ref() == Some(&controller.uid));
                     set.map(|set| {
                         (set.metadata.uid.clone(), set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1))

@@ -1,21 +1,28 @@
-//! ReplicaSets: as many Pods of one template as were asked for.
+//! ReplicaSets and ReplicationControllers: as many Pods of one template as were asked for.
 
+mod controllers;
 mod decide;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
 mod tests;
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use futures::future::{BoxFuture, join_all};
 use jiff::Timestamp;
-use k8s_openapi::api::{
-    apps::v1::{Deployment, ReplicaSet},
-    core::v1::Pod,
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{
+        apps::v1::{Deployment, ReplicaSet, ReplicaSetStatus},
+        core::v1::{Pod, ReplicationController},
+    },
 };
-use kube::{Api, Client, api::PostParams};
+use kube::{Api, Client, Resource, api::PostParams};
+use serde::Serialize;
 
+#[cfg(test)]
+pub use controllers::tests::CASES as CONTROLLERS;
 pub use decide::some;
 #[cfg(test)]
 pub use decide::{Change, manage, status as set_status};
@@ -36,30 +43,64 @@ use crate::{
 /// Caches that are late are asked again after so long, should no event come.
 const LATE: Duration = Duration::from_secs(1);
 
+/// A kind that has as many Pods of one template as were asked for.
+pub trait Set: Kind + Resource<Scope = NamespaceResourceScope> + Serialize {
+    /// The controller, in `--controllers`' words.
+    const NAME: &'static str;
+    /// The controller's account, and how its events name it.
+    const ACCOUNT: &'static str;
+
+    /// The same as a ReplicaSet: all decisions are about those.
+    fn as_set(&self) -> Cow<'_, ReplicaSet>;
+
+    fn with_status(&self, status: ReplicaSetStatus) -> Self;
+}
+
+impl Set for ReplicaSet {
+    const NAME: &'static str = "replicaset";
+    const ACCOUNT: &'static str = "replicaset-controller";
+
+    fn as_set(&self) -> Cow<'_, ReplicaSet> {
+        Cow::Borrowed(self)
+    }
+
+    fn with_status(&self, status: ReplicaSetStatus) -> Self {
+        Self { status: Some(status), ..self.clone() }
+    }
+}
+
 pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
-    let (client, recorder) = setting.actor("replicaset-controller", "replicaset-controller");
-    let (sets, pods) = (setting.caches.of::<ReplicaSet>(), setting.caches.of::<Pod>());
+    run::<ReplicaSet>(setting)
+}
+
+pub fn of_controllers(setting: &mut Setting) -> BoxFuture<'static, ()> {
+    run::<ReplicationController>(setting)
+}
+
+fn run<S: Set>(setting: &mut Setting) -> BoxFuture<'static, ()> {
+    let (client, recorder) = setting.actor(S::ACCOUNT, S::ACCOUNT);
+    let (sets, pods) = (setting.caches.of::<S>(), setting.caches.of::<Pod>());
     let queue = Arc::new(Queue::default());
     let to = queue.clone();
     sets.listen(move |change| change.states().for_each(|set| to.add(Key::of(&**set))));
     let (to, of) = (queue.clone(), sets.clone());
     pods.listen(move |change| {
-        owners_of::<ReplicaSet>(change).for_each(|owner| to.add(owner));
+        owners_of::<S>(change).for_each(|owner| to.add(owner));
         if let Some(orphan) = new_orphan(change) {
             for set in of.within(orphan.metadata.namespace.as_deref().unwrap_or_default()) {
-                if selects(&set).is_ok_and(|selects| selects.selects(&**orphan)) {
+                if selects(&set.as_set()).is_ok_and(|selects| selects.selects(&**orphan)) {
                     to.add(Key::of(&*set));
                 }
             }
         }
     });
     let dependents = Dependents { client: client.clone(), pods: pods.clone(), written: Written::default(), recorder };
-    let reconciler = ReplicaSets { client, sets: sets.clone(), dependents };
+    let reconciler = Sets { client, sets: sets.clone(), dependents };
     let stop = setting.stop.clone();
     Box::pin(async move {
         sets.ready().await;
         pods.ready().await;
-        work("replicaset", queue, reconciler, stop).await;
+        work(S::NAME, queue, reconciler, stop).await;
     })
 }
 
@@ -87,28 +128,30 @@ pub fn selects(set: &ReplicaSet) -> Result<Selects, Error> {
     Selects::new(set.spec.as_ref().map(|spec| &spec.selector))
 }
 
-struct ReplicaSets {
+struct Sets<S> {
     client: Client,
-    sets: Arc<Cache<ReplicaSet>>,
+    sets: Arc<Cache<S>>,
     dependents: Dependents,
 }
 
-impl Reconciler for ReplicaSets {
+impl<S: Set> Reconciler for Sets<S> {
     async fn reconcile(&self, key: &Key) -> Result<Option<Duration>, Error> {
-        let Some(set) = self.sets.get(key) else {
+        let Some(owner) = self.sets.get(key) else {
             self.dependents.written.forget(key);
             return Ok(None);
         };
+        let set = owner.as_set();
         // Asked before the Pods are read: what is shown by now is in what is read next. A status that knows less than what was done already would
         // be worse than none: a Deployment decides by it.
         if !self.dependents.written.is_shown(key) {
             return Ok(Some(LATE));
         }
         let pods = self.dependents.pods.within(&key.namespace);
-        let (api, selects) = (Api::namespaced(self.client.clone(), &key.namespace), selects(&set)?);
-        let mine = owner::claim_all(&api, &*set, &selects, &self.dependents.api(&key.namespace), pods).await?;
+        let (api, selects) = (Api::<S>::namespaced(self.client.clone(), &key.namespace), selects(&set)?);
+        let mine = owner::claim_all(&api, &*owner, &selects, &self.dependents.api(&key.namespace), pods).await?;
         let now = Timestamp::now();
-        let managed = if owner::is_deleting(&set.metadata) { Ok(()) } else { self.manage(&set, &mine, now).await };
+        let managed =
+            if owner::is_deleting(&set.metadata) { Ok(()) } else { self.manage(&owner, &set, &mine, now).await };
         let failure = managed.as_ref().err().map(|(reason, error)| decide::Failure {
             reason,
             message: match error {
@@ -117,18 +160,19 @@ impl Reconciler for ReplicaSets {
             },
         });
         let (status, again) = decide::status(&set, &mine, failure, now);
-        if set.status.as_ref() != Some(&status) {
-            let changed = ReplicaSet { status: Some(status), ..(*set).clone() };
+        let changed = owner.with_status(status);
+        if set.status != changed.as_set().status {
             api.replace_status(&key.name, &PostParams::default(), &changed).await?;
         }
         managed.map(|()| again).map_err(|(_, error)| error)
     }
 }
 
-impl ReplicaSets {
+impl<S: Set> Sets<S> {
     async fn manage(
         &self,
-        set: &Arc<ReplicaSet>,
+        owner: &S,
+        set: &ReplicaSet,
         pods: &[Arc<Pod>],
         now: Timestamp,
     ) -> Result<(), (&'static str, Error)> {
@@ -136,12 +180,12 @@ impl ReplicaSets {
             decide::Change::Nothing => Ok(()),
             decide::Change::Create(count) => {
                 let Some(template) = set.spec.as_ref().and_then(|spec| spec.template.as_ref()) else { return Ok(()) };
-                let pod = pod::from_template(template, &**set);
-                let create = |_| async { self.dependents.create(&**set, &pod).await.map(|_| ()) };
+                let pod = pod::from_template(template, owner);
+                let create = |_| async { self.dependents.create(owner, &pod).await.map(|_| ()) };
                 slow_start(count, create).await.map_err(|error| ("FailedCreate", error))
             }
             decide::Change::Delete(surplus) => {
-                let all = join_all(surplus.iter().map(|pod| self.dependents.delete(&**set, pod))).await;
+                let all = join_all(surplus.iter().map(|pod| self.dependents.delete(owner, pod))).await;
                 all.into_iter().collect::<Result<(), Error>>().map_err(|error| ("FailedDelete", error))
             }
         }
@@ -151,10 +195,10 @@ impl ReplicaSets {
     fn related(&self, set: &ReplicaSet, own: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
         let Some(deployment) = owner::controller_key::<Deployment>(&set.metadata) else { return own.to_vec() };
         let sets = self.sets.within(&deployment.namespace);
-        let siblings = sets
-            .iter()
-            .filter(|sibling| owner::controller_key::<Deployment>(&sibling.metadata).as_ref() == Some(&deployment));
-        let uids: Vec<&String> = siblings.filter_map(|sibling| sibling.metadata.uid.as_ref()).collect();
+        let is_sibling =
+            |sibling: &&Arc<S>| owner::controller_key::<Deployment>(sibling.meta()).as_ref() == Some(&deployment);
+        let uids: Vec<&String> =
+            sets.iter().filter(is_sibling).filter_map(|sibling| sibling.meta().uid.as_ref()).collect();
         let mut pods = self.dependents.pods.within(&deployment.namespace);
         pods.retain(|pod| owner::controller_of(&pod.metadata).is_some_and(|owner| uids.contains(&&owner.uid)));
         pods

@@ -7,7 +7,7 @@ use super::syntax::{Expr, Kind, Macro, MacroName};
 use super::types::Type;
 
 /// Methods of upstream's authorizer library.
-const AUTHORIZER: [&str; 12] = [
+const AUTHORIZER: [&str; 14] = [
     "path",
     "group",
     "serviceAccount",
@@ -15,6 +15,8 @@ const AUTHORIZER: [&str; 12] = [
     "subresource",
     "namespace",
     "name",
+    "fieldSelector",
+    "labelSelector",
     "check",
     "allowed",
     "reason",
@@ -26,16 +28,28 @@ const AUTHORIZER: [&str; 12] = [
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: Vec<(String, Type)>,
+    /// Whether an expression may make objects and patches: `Object{}`, `JSONPatch{}`.
+    messages: bool,
 }
 
 impl Environment {
     pub fn new(variables: impl IntoIterator<Item = (String, Type)>) -> Self {
-        Self { variables: variables.into_iter().collect() }
+        Self { variables: variables.into_iter().collect(), messages: false }
+    }
+
+    pub fn with_messages(mut self) -> Self {
+        self.messages = true;
+        self
     }
 }
 
 pub(crate) fn check(expr: &Expr, environment: &Environment) -> Result<Type, Vec<Problem>> {
-    let mut checker = Checker { names: environment.variables.clone(), problems: Vec::new(), literals: Vec::new() };
+    let mut checker = Checker {
+        names: environment.variables.clone(),
+        messages: environment.messages,
+        problems: Vec::new(),
+        literals: Vec::new(),
+    };
     let ty = checker.of(expr);
     match (checker.problems.is_empty(), checker.literals.is_empty()) {
         (false, _) => Err(checker.problems),
@@ -47,6 +61,7 @@ pub(crate) fn check(expr: &Expr, environment: &Environment) -> Result<Type, Vec<
 struct Checker {
     /// Innermost last.
     names: Vec<(String, Type)>,
+    messages: bool,
     problems: Vec<Problem>,
     /// Texts that their function cannot take; told only if everything else is right.
     literals: Vec<Problem>,
@@ -124,13 +139,40 @@ impl Checker {
                     entries.iter().map(|(_, v, optional)| unwrapped(self.of(v), *optional)).collect();
                 Type::Map(Box::new(common(&keys)), Box::new(common(&values)))
             }
+            Kind::Message(name, fields) => self.message(expr.at, name, fields),
             Kind::Call { target, name, args } => self.call(expr.at, target.as_deref(), name, args),
             Kind::Macro(call) => self.expand(call),
         }
     }
 
+    /// An object that a policy makes: any fields in objects, those of a JSON patch otherwise.
+    fn message(&mut self, at: usize, name: &str, fields: &[(Expr, Expr, bool)]) -> Type {
+        let values: Vec<Type> = fields.iter().map(|(_, v, optional)| unwrapped(self.of(v), *optional)).collect();
+        if !self.messages {
+            return self.wrong(at, format!("undeclared reference to '{name}' (in container '')"));
+        }
+        if name == "JSONPatch" {
+            for ((key, ..), ty) in fields.iter().zip(&values) {
+                let Kind::Text(field) = &key.kind else { continue };
+                match field.as_str() {
+                    "value" => {}
+                    "op" | "path" | "from" if ty.fits(&Type::Text) => {}
+                    "op" | "path" | "from" => {
+                        let why = format!("expected type of field '{field}' is 'string' but provided type is '{ty}'");
+                        self.wrong(key.at, why);
+                    }
+                    _ => {
+                        self.wrong(key.at, format!("undefined field '{field}'"));
+                    }
+                }
+            }
+        }
+        Type::message(name)
+    }
+
     fn select(&mut self, at: usize, of: &Type, field: &str) -> Type {
         match of {
+            Type::Object(object) if object.is_message() => Type::Dyn,
             // A reserved word stands for itself after a dot, escaped or not.
             Type::Object(object) => match object.fields.get(field).or(object.fields.get(&*format!("__{field}__"))) {
                 Some(ty) => ty.clone(),

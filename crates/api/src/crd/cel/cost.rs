@@ -16,6 +16,11 @@ const TEXT: f64 = 0.1;
 const REGEX: f64 = 0.25;
 const LIST: u64 = 10;
 const MAP: u64 = 30;
+const MESSAGE: u64 = 40;
+/// Bytes of an address.
+const ADDRESS: u64 = 16;
+/// How long the regular expressions of named formats are.
+const FORMAT: u64 = 128;
 
 /// How large what a schema describes may be.
 #[derive(Debug)]
@@ -58,9 +63,9 @@ impl Bound {
             "integer" | "number" => plain(Sort::Scalar, 0, 1),
             "string" => match &*node.format {
                 "byte" => plain(Sort::Text, length(1), 2),
-                "duration" => plain(Sort::Scalar, 32, 4),
+                "duration" => plain(Sort::Scalar, 32, 3),
                 "date" => plain(Sort::Scalar, 12, 12),
-                "date-time" | "datetime" => plain(Sort::Scalar, 32, 20),
+                "date-time" | "datetime" => plain(Sort::Scalar, 32, 21),
                 _ if node.checks.max_length.is_none() && !node.checks.allowed.is_empty() => {
                     let texts = node.checks.allowed.iter().filter_map(|value| value.as_str());
                     plain(Sort::Text, texts.map(str::len).max().unwrap_or(0) as u64, 2)
@@ -251,12 +256,12 @@ impl<'b> Estimator<'b> {
             Kind::Select { of, field, optional } => {
                 let of = self.of(of);
                 let cost = of.cost.saturating_add(1);
-                let found = match of.sort {
-                    Sort::Map => of.bound.and_then(Bound::element),
-                    _ => of.bound.and_then(|bound| bound.field(field)),
-                };
+                if of.sort == Sort::Map && !optional {
+                    // Upstream does not look up how long a value is that is read from a map by a dot.
+                    return Part::new(cost, of.element().sort, None);
+                }
                 // An optional value has no place in the schema.
-                match found.filter(|_| !optional) {
+                match of.bound.and_then(|bound| bound.field(field)).filter(|_| !optional) {
                     Some(bound) => Part::at(cost, bound),
                     None => Part::new(cost, Sort::Any, None),
                 }
@@ -289,11 +294,12 @@ impl<'b> Estimator<'b> {
                 let size = Size::exactly(items.len());
                 Part { element, ..Part::new(sum(&parts).saturating_add(LIST), Sort::List, Some(size)) }
             }
-            Kind::Map(entries) => {
+            Kind::Map(entries) | Kind::Message(_, entries) => {
                 let parts: Vec<Part<'b>> = entries.iter().flat_map(|(k, v, _)| [self.of(k), self.of(v)]).collect();
                 let values: Vec<Part<'b>> = parts.iter().skip(1).step_by(2).cloned().collect();
                 let size = Size::exactly(entries.len());
-                let cost = sum(&parts).saturating_add(MAP);
+                let base = if matches!(expr.kind, Kind::Map(_)) { MAP } else { MESSAGE };
+                let cost = sum(&parts).saturating_add(base);
                 Part { element: together(&values), ..Part::new(cost, Sort::Map, Some(size)) }
             }
             Kind::Call { target, name, args } => self.call(target.as_deref(), name, args),
@@ -437,7 +443,26 @@ fn function<'b>(name: &str, target: Option<&Part<'b>>, args: &[Part<'b>]) -> Par
                 }
             }
         },
-        ("url", _, [of]) => Part::new(of.size().read(TEXT), Sort::Any, None),
+        ("url", _, [of]) => Part::new(of.size().read(TEXT), Sort::Any, Some(of.size())),
+        ("isIP" | "isCIDR" | "isQuantity" | "isSemver", None, [of, ..]) => truth(of.size().read(TEXT)),
+        // Two of what is read are compared at once.
+        ("ip" | "cidr" | "quantity" | "semver", None, [of, ..]) => {
+            Part::new(of.size().read(TEXT), Sort::Any, Some(ONE))
+        }
+        ("isCanonical", None, [of]) => truth(of.size().read(2.0 * TEXT)),
+        // Addresses have 16 bytes at most, and those that are written as texts are read first.
+        ("containsIP" | "containsCIDR", Some(_), [of]) => {
+            let compared = read(2 * ADDRESS, TEXT);
+            let masked = if name == "containsCIDR" { read(ADDRESS, TEXT) + 1 } else { 0 };
+            let text = if of.sort == Sort::Text { of.size().read(TEXT) } else { 0 };
+            truth(text.saturating_add(compared + masked))
+        }
+        ("validate", Some(_), [of]) => Part::new(read(of.size().read(TEXT), FORMAT as f64 * REGEX), Sort::Any, None),
+        ("escapeKey", None, [of]) => text(of.size().read(TEXT), of.size()),
+        ("quote", None, [of]) => {
+            let (least, most) = (of.size().least.saturating_add(2), of.size().most.saturating_mul(2).saturating_add(2));
+            text(of.size().read(TEXT), Size { least, most })
+        }
         ("lowerAscii" | "upperAscii" | "substring" | "trim", Some(of), _) => text(of.size().read(TEXT), of.size()),
         ("replace", Some(of), [what, by, ..]) => {
             text(of.size().read(2.0 * TEXT), replaced(of.size(), what.size(), by.size()))

@@ -152,7 +152,7 @@ impl Evaluator<'_> {
                 }
                 Ok(list(out))
             }
-            Kind::Map(entries) => {
+            Kind::Map(entries) | Kind::Message(_, entries) => {
                 let mut out = HashMap::with_capacity(entries.len());
                 for (key, value, maybe) in entries {
                     let key = self.eval(key, scope)?;

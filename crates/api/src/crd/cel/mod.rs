@@ -9,14 +9,18 @@
 mod call;
 mod check;
 pub(crate) mod cost;
+mod declared;
 mod eval;
 mod functions;
+mod messages;
 mod parse;
 mod syntax;
 mod token;
 mod types;
 pub(crate) mod value;
 
+#[cfg(test)]
+mod estimates;
 #[cfg(test)]
 mod tests;
 
@@ -103,6 +107,16 @@ impl Expression {
         self.expr.reads(name)
     }
 
+    /// Whether the expression is a variable, or a member or element of one.
+    pub fn only_reads(&self) -> bool {
+        matches!(self.expr.kind, syntax::Kind::Ident(_) | syntax::Kind::Select { .. } | syntax::Kind::Index { .. })
+    }
+
+    /// Complains about objects whose type is named otherwise than the field that they are in.
+    pub fn check_message_names(&self) -> Result<(), String> {
+        messages::check(&self.expr)
+    }
+
     /// What evaluating it may cost at most where `self` is bounded like this.
     pub(crate) fn most(&self, itself: &cost::Bound) -> u64 {
         cost::estimate(&self.expr, itself)
@@ -169,6 +183,11 @@ fn upstream_syntax_error(source: &str) -> Option<String> {
         })
         .collect();
     (!shown.is_empty()).then(|| shown.join("\n"))
+}
+
+/// Whether a word has a meaning of its own, so that nothing can be named by it.
+pub fn is_reserved(word: &str) -> bool {
+    parse::RESERVED.contains(&word)
 }
 
 /// A value that may be missing: what `oldSelf` is where a rule asks for it.

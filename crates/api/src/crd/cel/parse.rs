@@ -8,7 +8,7 @@ use super::token::{Token, tokens};
 const MAX_DEPTH: usize = 64;
 const MAX_LENGTH: usize = 64 * 1024;
 
-const RESERVED: &[&str] = &[
+pub(super) const RESERVED: &[&str] = &[
     "as",
     "break",
     "const",
@@ -239,8 +239,9 @@ impl Parser {
                 let by = Box::new(self.expression()?);
                 self.expect("]")?;
                 expr = Expr::new(at, Kind::Index { of: Box::new(expr), by, optional })?;
-            } else if is_message(&expr) && self.take("{").is_some() {
-                expr = Expr::new(expr.at, Kind::Map(self.fields()?))?;
+            } else if let Some(name) = message_name(&expr).filter(|_| matches!(self.peek(), Token::Sign("{"))) {
+                let at = self.expect("{")?;
+                expr = Expr::new(at, Kind::Message(name, self.fields()?))?;
             } else {
                 return Ok(expr);
             }
@@ -401,14 +402,15 @@ impl Parser {
     }
 }
 
-/// Whether a name is that of a message: what admission policies make objects and patches of.
-fn is_message(expr: &Expr) -> bool {
+/// The name of the type that messages are made of in admission policies: `Object.spec`, `JSONPatch`.
+fn message_name(expr: &Expr) -> Option<String> {
     match &expr.kind {
-        Kind::Ident(name) => name == "Object" || name == "JSONPatch",
-        Kind::Select { of, optional: false, .. } => {
-            !matches!(&of.kind, Kind::Ident(name) if name == "JSONPatch") && is_message(of)
+        Kind::Ident(name) => matches!(name.as_str(), "Object" | "JSONPatch").then(|| name.clone()),
+        Kind::Select { of, field, optional: false } => {
+            let of = message_name(of).filter(|of| of != "JSONPatch")?;
+            Some(format!("{of}.{}", super::value::unescape(field)))
         }
-        _ => false,
+        _ => None,
     }
 }
 

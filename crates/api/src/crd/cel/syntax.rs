@@ -50,6 +50,8 @@ pub(crate) enum Kind {
     /// Elements, and whether each is optional (`?x`).
     List(Vec<(Expr, bool)>),
     Map(Vec<(Expr, Expr, bool)>),
+    /// `Object.spec{replicas: 1}`: the name of its type, and its fields as entries of a map.
+    Message(String, Vec<(Expr, Expr, bool)>),
     Macro(Box<Macro>),
 }
 
@@ -134,7 +136,7 @@ impl Expr {
         self.children(&mut |child| child.each(visit));
     }
 
-    fn children(&self, visit: &mut dyn FnMut(&Expr)) {
+    pub(crate) fn children(&self, visit: &mut dyn FnMut(&Expr)) {
         match &self.kind {
             Kind::Select { of, .. } | Kind::Has { of, .. } => visit(of),
             Kind::Index { of, by, .. } => [of, by].iter().for_each(|e| visit(e)),
@@ -145,7 +147,9 @@ impl Expr {
                 args.iter().for_each(visit);
             }
             Kind::List(items) => items.iter().for_each(|(e, _)| visit(e)),
-            Kind::Map(entries) => entries.iter().for_each(|(k, v, _)| [k, v].into_iter().for_each(&mut *visit)),
+            Kind::Map(entries) | Kind::Message(_, entries) => {
+                entries.iter().for_each(|(k, v, _)| [k, v].into_iter().for_each(&mut *visit))
+            }
             Kind::Macro(call) => {
                 visit(&call.over);
                 call.bodies.iter().for_each(visit);

@@ -35,6 +35,13 @@ pub struct Object {
     pub fields: BTreeMap<String, Type>,
 }
 
+impl Object {
+    /// Whether it is a type of which expressions make objects. Its fields are not declared.
+    pub(crate) fn is_message(&self) -> bool {
+        self.name == "JSONPatch" || self.name == "Object" || self.name.starts_with("Object.")
+    }
+}
+
 impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -57,6 +64,11 @@ impl fmt::Display for Type {
 }
 
 impl Type {
+    /// The type of `Object{}`, `Object.spec{}` and `JSONPatch{}`.
+    pub(crate) fn message(name: &str) -> Self {
+        Self::Object(Arc::new(Object { name: name.to_owned(), fields: BTreeMap::new() }))
+    }
+
     pub(crate) fn open(&self) -> bool {
         matches!(self, Self::Dyn | Self::Unknown)
     }

@@ -303,6 +303,12 @@ fn objects_of_helm_charts_pass() {
         (
             "autoscaling",
             "HorizontalPodAutoscaler",
+            json!({"spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "v1", "kind": "ReplicationController", "name": "x"}}}),
+            vec![],
+        ),
+        (
+            "autoscaling",
+            "HorizontalPodAutoscaler",
             json!({"spec": {"minReplicas": 1, "maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"},
                 "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}]}}),
             vec![],
@@ -422,5 +428,18 @@ fn no_shape_panics() {
                 update(&resource, "status", shape, &object);
             }
         }
+    }
+}
+
+#[test]
+fn the_version_of_an_autoscalers_target_is_looked_at_when_it_changes() {
+    let of = |version: &str, kind: &str, most: i32| json!({"spec": {"maxReplicas": most, "scaleTargetRef": {"apiVersion": version, "kind": kind, "name": "x"}}});
+    let update = |old: Value, new: Value| updated("autoscaling", "HorizontalPodAutoscaler", old, new);
+    assert!(update(of("v1", "Deployment", 1), of("v1", "Deployment", 2)).is_empty());
+    for (version, why) in
+        [("v1", "apiVersion must specify API group"), ("a/b/c", "unexpected GroupVersion string: a/b/c")]
+    {
+        let said = update(of("apps/v1", "Deployment", 1), of(version, "Deployment", 1));
+        assert_eq!(said, [format!("spec.scaleTargetRef.apiVersion: Invalid value: {version:?}: {why}")]);
     }
 }

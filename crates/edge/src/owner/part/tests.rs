@@ -80,6 +80,28 @@ fn whose_a_change_is() {
 }
 
 #[test]
+fn replicas_are_the_edges_while_an_autoscaler_sets_them() {
+    let (plain, scaled) = (held(), Held { is_autoscaled: true, ..held() });
+    let more = with(&["spec", "replicas"], json!(5));
+    for subresource in ["", "scale"] {
+        assert!(is_centers(DEPLOYMENTS, subresource, &plain, &web(), Some(&more)));
+        assert!(!is_centers(DEPLOYMENTS, subresource, &scaled, &web(), Some(&more)), "{subresource}");
+    }
+    let mut both = more.clone();
+    both["spec"]["paused"] = true.into();
+    let split = split(DEPLOYMENTS, &scaled, &web(), &both).unwrap();
+    assert_eq!((split.center, split.edge), (json!({"spec": {"paused": true}}), json!({"spec": {"replicas": 5}})));
+    // A write that waited goes back, and the autoscaler came or went meanwhile: a number stays in any case.
+    for (then, now, replicas) in
+        [(&scaled, &plain, 5), (&scaled, &scaled, 5), (&plain, &scaled, 5), (&plain, &plain, 1)]
+    {
+        let mut value = both.clone();
+        replace_center(DEPLOYMENTS, now, &mut value, &center_part(DEPLOYMENTS, then, &web()));
+        assert_eq!(value["spec"], json!({"replicas": replicas}));
+    }
+}
+
+#[test]
 fn a_change_of_both_parts_is_taken_apart() {
     let mut new = with(&["spec", "replicas"], json!(3));
     new["metadata"]["labels"]["rack"] = "5".into();

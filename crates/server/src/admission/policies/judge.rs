@@ -31,8 +31,9 @@ pub async fn judge(policies: &Policies, question: &Question<'_>) -> Result<()> {
         policy_on(policies, policy, question, &mut found).await?;
     }
     found.publish(question);
+    let causes = found.denials.iter().flat_map(|denial| denial.causes().to_vec()).collect();
     match found.denials.into_iter().next() {
-        Some(denial) => Err(denial),
+        Some(denial) => Err(denial.with_causes(causes)),
         None => Ok(()),
     }
 }
@@ -83,7 +84,7 @@ async fn policy_on(
             Some((object, old)) => (object.as_ref(), old.as_ref()),
             None => (question.object.as_ref(), question.old.as_ref()),
         };
-        let namespace = question.namespace_object().unwrap_or_default();
+        let namespace = question.namespace_seen();
         let objects = Objects { kind: &kind, object, old, namespace: namespace.as_ref() };
         for params in &all {
             let verdict = evaluate(policy, question, &objects, params.as_ref());
