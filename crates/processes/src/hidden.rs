@@ -98,7 +98,7 @@ mod tests {
         fs::create_dir(&two).unwrap();
         add(&list, &one).unwrap();
         add(&list, &one).unwrap();
-        assert_eq!(listed(&list), [one.clone()]);
+        assert_eq!(listed(&list), std::slice::from_ref(&one));
         fs::remove_dir(&one).unwrap();
         add(&list, &two).unwrap();
         assert_eq!(listed(&list), [two]);
