@@ -408,7 +408,8 @@ def test_the_audit_log_says_who_and_why(world):
 
 
 def test_only_welcome_edges_have_sessions_of_the_link(world):
-    """The link's own protocol, by the name that TLS agrees on: strangers are refused with a code, an edge gets the first message of a session."""
+    """The link's own protocol, by the name that TLS agrees on: strangers are refused with a code, an edge is waited for to say
+    who it is."""
     center, _, _, _, _, _, _ = world
     base = center.data_dir.parent
     of_edge = lambda name: (base / f"{name}.certificate", base / f"{name}.key")  # noqa: E731
@@ -420,7 +421,10 @@ def test_only_welcome_edges_have_sessions_of_the_link(world):
             tls.load_cert_chain(*certificate)
         with socket.create_connection((center.host, center.port), timeout=10) as raw, tls.wrap_socket(raw, server_hostname=center.host) as line:
             assert line.selected_alpn_protocol() == "selvedge-link", label
-            line.settimeout(5)
-            said = line.recv(4096)
+            line.settimeout(3)
+            try:
+                said = line.recv(4096)
+            except TimeoutError:
+                said = b""
         refused = b"401" in said or b"403" in said
         assert refused != welcome, f"{label}: {said!r}"

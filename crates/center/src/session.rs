@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// An edge that comes back within this time was not away.
 const GRACE: Duration = Duration::from_secs(1);
 /// So long an edge has for its first message.
-const HELLO: Duration = Duration::from_secs(30);
+const HELLO: Duration = Duration::from_secs(10);
 /// A machine that is not let in because another one has its identity asks again after so many milliseconds.
 const SHARED_AGAIN: Millis = 30_000;
 /// Tells what an edge took, but a cluster behind it did not, from what the edge did not take.

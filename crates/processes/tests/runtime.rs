@@ -276,7 +276,9 @@ async fn commands_in_a_container() {
     let failure = agent.exec(&spec.id, &["/no/such".to_owned()], seconds).await.unwrap_err();
     assert!(failure.message.contains("/no/such"), "{failure}");
     // One that takes too long ends, with what it began.
-    let file = bed.dir.path().join("pid");
+    // Containers do not see the data directory.
+    let outside = tempfile::tempdir().unwrap();
+    let file = outside.path().join("pid");
     let script = format!("sleep 1003 & echo $! > {}; wait", file.display());
     let failure = agent.exec(&spec.id, &command(&script), Duration::from_millis(700)).await.unwrap_err();
     assert_eq!(failure.reason, "DeadlineExceeded");

@@ -313,7 +313,7 @@ async fn a_session_is_small() {
     let (task, machine) = (size_of_val(&task), size_of::<link::Session>());
     let live = size_of::<crate::edges::Live>() + size_of::<crate::edges::Edge>();
     assert!(
-        task + live < 6000,
+        task + live < 6200,
         "a session's task takes {task} bytes ({machine} of them the machine), and {live} beside it"
     );
 }

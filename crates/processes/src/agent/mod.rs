@@ -11,7 +11,7 @@ use std::{
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use pods::runtime::{ContainerId, Failure, NEVER_BEGAN};
@@ -30,6 +30,8 @@ pub const ROOTS: &str = "roots";
 
 /// A keeper that does not answer for so long is broken.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// A keeper that was killed has ended after so long.
+const ENDING: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -150,6 +152,7 @@ impl Processes {
     async fn connect(&self) -> Result<Arc<Link>, Error> {
         let ours = launch::identity();
         let mut replaced = false;
+        let until = Instant::now() + ENDING;
         loop {
             let stream = match launch::connect(&self.dir) {
                 Ok(stream) => stream,
@@ -162,7 +165,15 @@ impl Processes {
             };
             let link = Link::open(stream, self.changed.clone()).map_err(|error| Error::Keeper(error.to_string()))?;
             let hello = Request::Hello { version: VERSION, rules: self.options.rules };
-            let Answer::Hello { version, program, permitted } = ask(&link, &hello).await? else {
+            let answer = match ask(&link, &hello).await {
+                // One that was just killed takes connections until the last of its files is closed.
+                Err(Error::Gone) if Instant::now() < until => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                    continue;
+                }
+                answer => answer?,
+            };
+            let Answer::Hello { version, program, permitted } = answer else {
                 return Err(Error::Keeper("it answers strangely".into()));
             };
             // A keeper of another build becomes this one, with all its containers; once, lest two agents take turns.

@@ -68,6 +68,14 @@ impl Garbage {
         } else if !owners.is_empty() || waits(&change.object) {
             self.queue.push(&place());
         }
+        // An owner may go when this object does not block it any more.
+        if let Some(previous) =
+            change.previous.as_deref().filter(|previous| !gone && unblocks(previous, &change.object))
+        {
+            for owner in owner_places(previous) {
+                self.queue.push(&owner);
+            }
+        }
     }
 
     fn dependents_of(&self, uid: &str) -> Vec<Box<str>> {
@@ -85,6 +93,14 @@ fn owners(object: &Object) -> Vec<Value> {
         Some(raw) => serde_json::from_slice(raw).unwrap_or_default(),
         None => Vec::new(),
     }
+}
+
+/// The owners that were waited for on behalf of this object are not the same as before.
+fn unblocks(previous: &Object, object: &Object) -> bool {
+    let references =
+        |object: &Object| scan::rare_at(&object.json, &["metadata", "ownerReferences"]).map(<[u8]>::to_vec);
+    let before = references(previous);
+    before.is_some() && before != references(object)
 }
 
 /// Owners as queue entries: `?` stands for a collection that has to be looked up by kind.
@@ -231,35 +247,30 @@ impl Collector<'_> {
             return if gone.is_empty() { Ok(()) } else { self.drop_owners(kind, object, &gone).await };
         }
         // What itself has dependents that block goes in the foreground too, so that the whole tree is gone before the root.
-        let dependents = self.garbage.dependents_of(&uid);
-        let foreground = states.contains(&Owner::Leaving) && !dependents.is_empty();
-        if foreground && dependents.iter().any(|place| self.waits_at(place)) {
-            // Owners in a circle would wait for each other for ever: this one's owners need not wait for it.
+        let foreground = states.contains(&Owner::Leaving) && !self.garbage.dependents_of(&uid).is_empty();
+        if foreground && self.is_in_circle(&uid) {
             self.unblock_owners(kind, object).await?;
         }
         let options = if foreground { Options::foreground() } else { Options::background() };
         self.hand.delete(kind, object, &options.with_uid(&uid)).await
     }
 
-    /// Whether the object at that place is being deleted and waits for its dependents.
-    fn waits_at(&self, place: &str) -> bool {
-        find(self.hand.server(), place)
-            .is_some_and(|(_, object)| waits(&object) && is_held(&object.value(), "foregroundDeletion"))
+    /// A dependent is itself waiting for its dependents. As upstream does, this is taken for a circle of owners, whose
+    /// members would wait for each other.
+    fn is_in_circle(&self, uid: &str) -> bool {
+        let dependents = self.garbage.dependents_of(uid);
+        let mut found = dependents.iter().filter_map(|place| find(self.hand.server(), place));
+        found.any(|(_, dependent)| waits(&dependent) && is_held(&dependent.value(), "foregroundDeletion"))
     }
 
+    /// The owners of this object no longer wait for it.
     async fn unblock_owners(&self, kind: &Arc<Kind>, object: &Object) -> Result<()> {
         let edit = |value: &mut Value| {
             for owner in value["metadata"]["ownerReferences"].as_array_mut().into_iter().flatten() {
-                if owner["blockOwnerDeletion"] == true {
-                    owner["blockOwnerDeletion"] = false.into();
-                }
+                owner["blockOwnerDeletion"] = false.into();
             }
         };
-        self.hand.change(kind, object.namespace(), object.name(), "", edit).await?;
-        for owner in owner_places(object) {
-            self.garbage.queue.push(&owner);
-        }
-        Ok(())
+        self.hand.change(kind, object.namespace(), object.name(), "", edit).await.map(drop)
     }
 
     fn state(&self, object: &Object, owner: &Value) -> Owner {

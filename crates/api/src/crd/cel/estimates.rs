@@ -67,7 +67,7 @@ fn lists_and_maps() {
         (list, "duration", "self[0].getHours() == 2", 4, 525, 4),
         (list, "date-time", "self[2].getMinutes() == 45", 4, 99, 4),
         (map, "number", "self.all(x, true)", 1_348_169, 10, 32),
-        (map, "number", "has(self.x)", 0, 100, 0),
+        (map, "number", "has(self.x)", 1, 100, 1),
         (map, "string", "self.all(x, true)", 1_179_647, 3, 11),
         (map, "boolean", "self.all(x, true)", 943_718, 100, 302),
         (map, "int-or-string", "self.all(x, true)", 1_348_169, 15, 47),
