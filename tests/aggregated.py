@@ -1,6 +1,6 @@
 """An aggregated API server in plain Python, as an APIService registers one: it believes only the front proxy of its workspace.
 
-Kinds: Flunder (namespaced) of the group wardle.example.com, and, if told so, NodeMetrics and PodMetrics of metrics.k8s.io.
+Kinds: Flunder (namespaced) of the group wardle.example.com, and, if told so, NodeMetrics and PodMetrics of metrics.k8s.io and values of external.metrics.k8s.io.
 """
 import base64
 import http.server
@@ -45,6 +45,8 @@ class AggregatedServer:
         self.metrics, self.flunders, self.asked, self.refused = metrics, Flunders(), [], []
         self.names = json.loads(where["requestheader-allowed-names"])
         self.failing = self.stopping = False
+        # Values of external metrics by their names.
+        self.external = {}
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -149,6 +151,9 @@ class AggregatedServer:
                 "responseKind": {"group": "metrics.k8s.io", "version": "v1beta1", "kind": kind}}
             yield "metrics.k8s.io", "v1beta1", [kind("nodes", "NodeMetrics", "Cluster"), kind("pods", "PodMetrics", "Namespaced")]
 
+        if self.external:
+            yield "external.metrics.k8s.io", "v1beta1", []
+
     def respond(self, handler, path, query, body, user):
         if path == "/apis":
             items = [{"metadata": {"name": group}, "versions": [{"version": version, "resources": resources, "freshness": "Current"}]}
@@ -169,6 +174,11 @@ class AggregatedServer:
             return 200, OPENAPI_V2
         if path.startswith("/apis/metrics.k8s.io/v1beta1/") and self.metrics:
             return self.usage(path)
+        if path.startswith("/apis/external.metrics.k8s.io/v1beta1/namespaces/"):
+            name = path.rsplit("/", 1)[1]
+            items = [{"metricName": name, "metricLabels": {}, "timestamp": "2026-01-01T00:00:00Z", "value": value}
+                     for value in self.external.get(name, [])]
+            return 200, {"kind": "ExternalMetricValueList", "apiVersion": "external.metrics.k8s.io/v1beta1", "metadata": {}, "items": items}
         if path.startswith(BASE):
             return self.flunder(handler, path, query, body, user)
         return 404, status(404, "NotFound", "no such path")

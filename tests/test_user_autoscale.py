@@ -3,8 +3,10 @@ import json
 
 import pytest
 
+from aggregated import APISERVICES, AUTHENTICATION, AggregatedServer, apiservice, available, service
 from center import Center, Tools, wait_for
 from edge import Edge, make_workspace, selvedge
+from webhook import certificates
 
 MERGE = "application/merge-patch+json"
 HERE = "local"
@@ -207,6 +209,32 @@ def test_external_metrics_and_custom_targets(edge):
     edge.api("DELETE", f"{HPAS}/corner")
     for name in ("queue.external.metrics.k8s.io", "shops.example.com"):
         edge.api("DELETE", f"{path}/{name}")
+
+
+def test_external_metrics_of_an_aggregated_api(edge, tmp_path):
+    """A server that an APIService registers says how long a queue is."""
+    certs = certificates(tmp_path, "api.wardle.svc")
+    server = AggregatedServer(certs, edge.api("GET", AUTHENTICATION)["data"])
+    server.external = {"waiting": ["7", "5"]}
+    name, spaces = "v1beta1.external.metrics.k8s.io", "/api/v1/namespaces"
+    try:
+        edge.api("POST", spaces, {"metadata": {"name": "wardle"}}, expect=(201,))
+        edge.api("POST", f"{spaces}/wardle/services", service("api", "wardle", server.port), expect=(201,))
+        edge.api("POST", APISERVICES, apiservice(name, server.port, certs / "ca.crt"), expect=(201,))
+        wait_for("the APIService", lambda: available(edge.api, name)[:2] == ("True", "Passed"), 30)
+        edge.api("POST", DEPLOYMENTS, deployment("queue", 1))
+        metric = {"type": "External", "external": {"metric": {"name": "waiting"}, "target": {"type": "AverageValue", "averageValue": "4"}}}
+        edge.api("POST", HPAS, autoscaler("queue", most=5, metrics=[metric], behavior=short(0)))
+        wait_for("what waits to be served by three", lambda: size(edge, f"{DEPLOYMENTS}/queue") == 3, 30)
+        server.external = {"waiting": ["3"]}
+        wait_for("one to be enough", lambda: size(edge, f"{DEPLOYMENTS}/queue") == 1, 30)
+        asked = server.requests(f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{HERE}/waiting")
+        assert asked[0]["user"]["name"].endswith("horizontal-pod-autoscaler"), asked[0]
+    finally:
+        edge.request("DELETE", f"{HPAS}/queue")
+        edge.request("DELETE", f"{DEPLOYMENTS}/queue")
+        edge.request("DELETE", f"{APISERVICES}/{name}")
+        server.stop()
 
 
 def test_replication_controllers(edge, kubectl):
