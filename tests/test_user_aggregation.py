@@ -91,7 +91,7 @@ def test_every_group_version_has_a_local_apiservice(center, tools):
     # What the server serves itself is not given away.
     center.api("PATCH", f"{APISERVICES}/v1.apps", {"spec": {"service": {"name": "x", "namespace": "y", "port": 443}}}, content_type=MERGE)
     wait_for("v1.apps to be local again", lambda: "service" not in center.api("GET", f"{APISERVICES}/v1.apps")["spec"])
-    assert available(center.api, "v1.apps")[:2] == ("True", "Local")
+    wait_for("v1.apps to be available", lambda: available(center.api, "v1.apps")[:2] == ("True", "Local"))
     # One that is deleted comes back.
     center.api("DELETE", f"{APISERVICES}/v1.batch")
     wait_for("v1.batch", lambda: center.api("GET", f"{APISERVICES}/v1.batch"))

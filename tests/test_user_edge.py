@@ -1,9 +1,11 @@
 """What users ran into at edges: the runtime that was forgotten, keepers in each other's way, help of every command, one identity on two machines,
 and what a container of the process runtime may do."""
 import os
+import pathlib
 import re
 import shutil
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -376,7 +378,10 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a
 def machine(world, tmp_path_factory):
     """An edge with the process runtime and mapped images."""
     base = tmp_path_factory.mktemp("machine")
-    script = base / "reporter.sh"
+    # Others of this machine's users run the script, too, and pytest's directories are not open to them.
+    open_to_all = pathlib.Path(tempfile.mkdtemp(prefix="selvedge-images-"))
+    open_to_all.chmod(0o755)
+    script = open_to_all / "reporter.sh"
     script.write_text("#!/bin/sh\necho \"args: $*\"\necho \"mode: $MODE\"\necho \"home: $HOME\"\necho \"user: $(id -u)\"\necho \"dir: $(pwd)\"\n")
     script.chmod(0o755)
     config = base / "edge.yaml"
@@ -390,9 +395,6 @@ images:
     user: nobody
   acme/plain: [{script}, plain]
 """)
-    # Others of this machine's users run the script, too.
-    for each in (base, *base.parents[:2]):
-        each.chmod(0o755)
     edge = Edge(world, base / "mark", "mark", args=("--runtime", "process", "--config", config,
                                                     "--image", f"acme/reporter={script} --in -- --verbose 'two words'"))
     try:
@@ -403,6 +405,7 @@ images:
         edge.kill()
         edge.end_containers()
         edge.forget_memory()
+        shutil.rmtree(open_to_all)
 
 
 def test_args_replace_the_cmd_of_an_image_and_command_both(machine):
