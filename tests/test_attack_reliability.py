@@ -39,10 +39,10 @@ def base():
 
 @pytest.fixture
 def disk(mounts, base):
-    """A disk of 24 MB."""
+    """A disk of 26 MB."""
     path = base / "disk"
     path.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(path)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=26m", "tmpfs", str(path)], check=True)
     yield path
     subprocess.run(["umount", "-l", str(path)], check=True)
 
@@ -341,7 +341,7 @@ def test_a_center_on_a_full_disk_starts_and_objects_can_be_deleted(disk):
     center.log_path = disk.parent / "center.log"
     try:
         center.start()
-        (disk / "ballast").write_bytes(b"x" * (6 << 20))
+        (disk / "ballast").write_bytes(b"x" * (8 << 20))
         until_refused(center)
         fill(disk)
         kept = names(center)
