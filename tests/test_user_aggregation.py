@@ -230,7 +230,7 @@ def test_rights_are_asked_for_before_and_credentials_stay_here(center, wardle):
     assert set(asked["user"]["groups"]) == {"system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"}
     assert asked["user"]["uid"] and "scopes" not in asked["user"]["extra"]
     assert token not in json.dumps(asked["headers"])
-    # Whom an administrator acts as is who asks there.
+    # The remote server sees the user whom an administrator impersonates.
     center.request("GET", FLUNDERS, headers={"Impersonate-User": "alice", "Impersonate-Group": "system:masters"})
     asked = wardle.requests(FLUNDERS)[-1]
     assert asked["user"]["name"] == "alice" and not any(name.startswith("impersonate") for name in asked["headers"])

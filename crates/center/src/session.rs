@@ -40,7 +40,7 @@ const WAITING: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// An edge that comes back within this time was not away.
 const GRACE: Duration = Duration::from_secs(1);
-/// So long an edge has for its first message.
+/// Timeout for the first message of an edge.
 const HELLO: Duration = Duration::from_secs(10);
 /// A machine that is not let in because another one has its identity asks again after so many milliseconds.
 const SHARED_AGAIN: Millis = 30_000;

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{bound, reports, rollouts::facts};
 
-/// Who writes the status that edges reported into the source object.
+/// The account that writes the status reported by edges into the source object.
 const SINGLETON: &str = "selvedge-singleton";
 /// Kinds that run once. What an edge reported before the source was made is about another object of the same name.
 const RUN_ONCE: [&str; 2] = ["core/pods", "batch/jobs"];

@@ -202,7 +202,7 @@ fn say(text: &str) {
 
 fn begin(dir: &Path) -> io::Result<Keeper> {
     let keeper = take_place(dir)?;
-    // Whoever started it waits for this.
+    // The process that started the keeper waits for this line.
     let _ = io::stdout().write_all(LISTENING).and_then(|()| io::stdout().flush());
     if let Ok(null) = OpenOptions::new().write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stdout(null);

@@ -117,7 +117,7 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     pub workspace: &'a str,
-    /// Who asks, or the flow that the request is part of. It belongs to one level only.
+    /// The user who asks, or the flow that the request is part of. A flow belongs to one level only.
     pub user: &'a str,
     /// The priority level, and its shares in what the workspace has.
     pub level: &'a str,

@@ -193,9 +193,9 @@ impl Reader {
 }
 
 enum Step {
-    /// So many bytes are passed on as they are.
+    /// The number of bytes that are passed on unchanged.
     Plain(usize),
-    /// So many bytes are written.
+    /// The number of bytes that are written already.
     Done(usize),
     /// It cannot be understood yet.
     More,

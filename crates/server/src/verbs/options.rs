@@ -74,7 +74,7 @@ const NOT_OLDER_THAN: &str = "NotOlderThan";
 pub fn watch(query: &Query) -> Result<Start> {
     let (version, rule) = (query.get("resourceVersion"), query.get("resourceVersionMatch"));
     let initial = query.has("sendInitialEvents").then(|| query.flag("sendInitialEvents"));
-    // Who says nothing gets what exists first, by the rules for those who ask for it.
+    // A watch without options gets what exists first, by the same rules as a watch that asks for it.
     let legacy = initial.is_none() && rule.is_empty() && matches!(version, "" | "0");
     let mut errors = Vec::new();
     if initial.is_some() && rule != NOT_OLDER_THAN {
