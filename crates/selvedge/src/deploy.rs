@@ -67,7 +67,7 @@ impl Manifest {
             (None, Some(path)) => token_in(path)?.unwrap_or_default(),
             (None, None) => String::new(),
         };
-        if let Err(why) = token.parse::<types::JoinToken>() {
+        if let Err(why) = token.parse::<kinds::JoinToken>() {
             bail!("{why}");
         }
         let documents = self.objects(&token).iter().map(yaml_serde::to_string).collect::<Result<Vec<_>, _>>()?;

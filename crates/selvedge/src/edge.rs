@@ -355,7 +355,7 @@ impl EdgeConfig {
         let data_dir = self.server.data_dir.clone();
         let images = self.own.images.iter().map(|(name, mapped)| (name.clone(), mapped.clone().into()));
         let images = Images::new(images);
-        let network = services::Network::of(&data_dir)?;
+        let network = network::Network::of(&data_dir)?;
         Ok(Some(Process { data_dir, images, network, top: Arc::new(Top::of_inside()) }))
     }
 

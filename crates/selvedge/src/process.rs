@@ -9,12 +9,12 @@ use std::{
 };
 
 use ::edge::node::Top;
-use node::Node;
+use network::{Network, Services};
+use node_api::Node;
 use pods::{Pods, runtime::Runtime};
 use processes::{Image, Images, Processes};
 use serde::{Deserialize, Serialize};
 use server::{Mount, Server, identity::User, range::Range};
-use services::{Network, Services};
 use tokio::sync::watch;
 
 use crate::inside;
@@ -79,7 +79,7 @@ impl Process {
             let services = self.services(&name, &server).await;
             let runtime = self.runtime(&data_dir, &name).await;
             let pods = Pods::default();
-            let answers = node::Options {
+            let answers = node_api::Options {
                 name: name.clone(),
                 pods: pods.clone(),
                 runtime: runtime.clone(),
@@ -126,14 +126,14 @@ impl Process {
 
     /// None if even the resolver cannot listen: Pods run all the same.
     async fn services(&self, name: &str, server: &Arc<Server>) -> Option<Services> {
-        let options = services::Options {
+        let options = network::Options {
             client: inside::clients(server)("system:kube-proxy"),
             node_client: inside::client(server, User::node(name)),
             network: self.network,
             node_name: name.to_owned(),
             also_on: Vec::new(),
         };
-        let listening = services::listen(options).await;
+        let listening = network::listen(options).await;
         listening.inspect_err(|error| tracing::error!(%error, at = %self.network.dns(), "no Service can be reached: the resolver cannot listen")).ok()
     }
 

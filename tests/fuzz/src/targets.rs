@@ -237,7 +237,7 @@ fn customized(input: &[u8]) -> Verdict {
 
 /// However bytes arrive, they say the same.
 fn websocket(input: &[u8]) -> Verdict {
-    use node::ws::frame::{Decoder, Event};
+    use node_api::ws::frame::{Decoder, Event};
     let read = |piece: usize| {
         let (mut decoder, mut all) = (Decoder::default(), Vec::<Event>::new());
         for bytes in input.chunks(piece) {
@@ -257,7 +257,7 @@ fn websocket(input: &[u8]) -> Verdict {
 }
 
 fn spdy(input: &[u8]) -> Verdict {
-    use node::spdy::session::{Event, Session};
+    use node_api::spdy::session::{Event, Session};
     let read = |piece: usize| {
         let (mut session, mut all, mut data) =
             (Session::default(), Vec::<Event>::new(), std::collections::BTreeMap::<u32, Vec<u8>>::new());

@@ -121,7 +121,7 @@ impl Fleet {
                 ))?;
                 continue;
             }
-            let change = json!({"metadata": {"annotations": {types::names::CONFIRM_DELETION: text(placement, count)}}});
+            let change = json!({"metadata": {"annotations": {kinds::names::CONFIRM_DELETION: text(placement, count)}}});
             self.remote.call("PATCH", target(edge), Some(change)).await?.done()?;
             say(&format!("{path}: the deletion of {}{} is confirmed\n", objects(count), of(placement)))?;
             total += count;
@@ -220,7 +220,7 @@ impl Fleet {
         if !rolled_back(&self.live(&edges).await?) {
             return say(&format!("{path} follows this center already.\n"));
         }
-        let change = json!({"metadata": {"annotations": {types::names::ADOPT: "yes"}}});
+        let change = json!({"metadata": {"annotations": {kinds::names::ADOPT: "yes"}}});
         self.remote.call("PATCH", target(&edges[0]), Some(change)).await?.done()?;
         let since = Instant::now();
         while wait && rolled_back(&self.live(&edges).await?) {

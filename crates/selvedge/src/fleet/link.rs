@@ -57,7 +57,7 @@ async fn set(fleet: &Fleet, wanted: &str, cut: bool, wait: bool) -> Result<()> {
     let (workspace, name) = (row::workspace(&edge).to_owned(), row::name(&edge).to_owned());
     let path = format!("/clusters/{workspace}/{SYNCTARGETS}/{name}");
     let value = if cut { json!("cut") } else { json!(null) };
-    let change = json!({"metadata": {"annotations": {types::names::LINK: value}}});
+    let change = json!({"metadata": {"annotations": {kinds::names::LINK: value}}});
     fleet.remote.call("PATCH", path.clone(), Some(change)).await?.done()?;
     if !wait {
         return Ok(());

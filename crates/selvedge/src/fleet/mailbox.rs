@@ -56,10 +56,10 @@ async fn of_edge(fleet: &Fleet, wanted: &str, live: bool) -> Result<String> {
     let edge = fleet.edge(wanted).await?;
     let (workspace, name) = (row::workspace(&edge), row::name(&edge));
     if live {
-        return Ok(types::EdgeId::new(workspace, name).mailbox());
+        return Ok(kinds::EdgeId::new(workspace, name).mailbox());
     }
     let uid = edge["metadata"]["uid"].as_str().context("the SyncTarget has no uid")?;
-    Ok(types::mailbox::path(workspace, uid))
+    Ok(kinds::mailbox::path(workspace, uid))
 }
 
 /// What the current workspace has there.

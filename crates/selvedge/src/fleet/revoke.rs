@@ -23,7 +23,7 @@ pub fn run(revoke: &Revoke) -> Result<()> {
         let fleet = Fleet::connect(revoke.kubeconfig.as_deref()).await?;
         let edge = fleet.edge(&revoke.edge).await?;
         let (workspace, name) = (row::workspace(&edge), row::name(&edge));
-        let change = json!({"metadata": {"annotations": {types::names::CREDENTIAL: center::join::REVOKED}}});
+        let change = json!({"metadata": {"annotations": {kinds::names::CREDENTIAL: center::join::REVOKED}}});
         let path = format!("/clusters/{workspace}/{SYNCTARGETS}/{name}");
         fleet.remote.call("PATCH", path, Some(change)).await?.done()?;
         say(&format!(

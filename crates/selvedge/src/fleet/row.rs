@@ -34,7 +34,7 @@ pub fn facts(edge: &Value, live: &Value) -> Value {
     let up = if live.is_null() { connected(edge) } else { live["connected"] == true };
     let state = match up {
         true => "connected",
-        false if edge["metadata"]["annotations"][types::names::LINK] == "cut" => "cut",
+        false if edge["metadata"]["annotations"][kinds::names::LINK] == "cut" => "cut",
         false if ready.is_null() => "never connected",
         false => "offline",
     };
@@ -57,7 +57,7 @@ pub fn facts(edge: &Value, live: &Value) -> Value {
         "state": state,
         "since": first(&live["since"], &condition(edge, "HeartbeatHealthy")["lastTransitionTime"]),
         "heard": first(&live["lastHeard"], heard),
-        "holds": edge["metadata"]["annotations"][types::names::WORKSPACE],
+        "holds": edge["metadata"]["annotations"][kinds::names::WORKSPACE],
         "objects": live["objects"],
         "inSync": up && live["inSync"] == true,
         "behind": live["pending"],
@@ -174,9 +174,9 @@ mod tests {
         let mut told = heartbeat("True", then);
         told.as_array_mut().unwrap().push(json!({"type": "DeletionHeld", "status": "True", "message": "confirm 8"}));
         let facts: Vec<Value> = [
-            (edge("a", heartbeat("True", then), json!({types::names::WORKSPACE: "root:shop"})), live(true, true, 0)),
+            (edge("a", heartbeat("True", then), json!({kinds::names::WORKSPACE: "root:shop"})), live(true, true, 0)),
             (edge("behind", heartbeat("True", then), json!({})), placed),
-            (edge("cut", heartbeat("False", then), json!({types::names::LINK: "cut"})), live(false, false, 3)),
+            (edge("cut", heartbeat("False", then), json!({kinds::names::LINK: "cut"})), live(false, false, 3)),
             (edge("away", heartbeat("False", long), json!({})), Value::Null),
             (edge("held", told, json!({})), held),
             (edge("new", json!([]), json!({})), Value::Null),

@@ -4,11 +4,11 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
-use types::{
+use kinds::{
     JoinToken,
     join::{TOKEN_NAMESPACE, TOKEN_PREFIX, TOKEN_TYPE},
 };
+use serde_json::{Value, json};
 
 use super::{Fleet, SYNCTARGETS};
 use crate::{cli::say, identity::seconds};
