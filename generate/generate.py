@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Makes crates/objects/api/data/schema.txt: the structure of every built-in kind, without prose.
+"""Makes crates/objects/schema/data/schema.txt: the structure of every built-in kind, without prose.
 
 Structure, list types and patch strategies come from the published package `kubernetes-validate`, protobuf field numbers
 from the source of the crate `k8s-pb`; what neither says is in go-facts.txt and supplement.txt beside this script.
-The kinds are those of crates/objects/api/data/catalogue.txt.
+The kinds are those of crates/objects/schema/data/catalogue.txt.
 
     generate/generate.py [--definitions FILE] [--k8s-pb DIR]
 
 Without arguments both packages are downloaded to a temporary directory.
 
-The data file, line by line (`expand` in crates/objects/api/src/schema/builtin.rs belongs to its reader):
+The data file, line by line (`expand` in crates/objects/schema/src/types/builtin.rs belongs to its reader):
 
     core.v1.Pod gvk=/v1/Pod            a type; `atomic` marks a struct with one owner, `union=` a union's discriminator and fields
      name TYPE NUMBERS MARKS…          a field of it; numbers are a path through inlined messages, `-` if there are none
@@ -28,7 +28,7 @@ import tempfile
 import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-DATA = HERE.parent / "crates/objects/api/data"
+DATA = HERE.parent / "crates/objects/schema/data"
 VERSION = "v1.36.0-local"
 PACKAGE = "kubernetes-validate==1.37.0"
 CRATE = "k8s-pb@0.9.0"
@@ -307,7 +307,7 @@ def catalogue_roots(all_definitions):
 
 
 def main():
-    arguments = argparse.ArgumentParser(description="Regenerates crates/objects/api/data/schema.txt")
+    arguments = argparse.ArgumentParser(description="Regenerates crates/objects/schema/data/schema.txt")
     arguments.add_argument("--definitions", type=pathlib.Path, help="_definitions.json of kubernetes-validate")
     arguments.add_argument("--k8s-pb", type=pathlib.Path, help="source of the k8s-pb crate")
     arguments = arguments.parse_args()

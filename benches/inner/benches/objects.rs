@@ -2,12 +2,19 @@
 
 use std::hint::black_box;
 
-use api::decode::{self, Format};
-use api::selector::{LabelSelector, scan};
-use api::strategy::{self, Now};
-use api::table::{Node, Printer};
-use api::{apply, catalogue, defaults, patch, proto, schema, validate};
+use codec::decode;
+use codec::decode::Format;
+use codec::proto;
+use codec::table::{Node, Printer};
 use criterion::{Criterion, criterion_group, criterion_main};
+use patch;
+use patch::apply;
+use rules::strategy;
+use rules::strategy::Now;
+use rules::{defaults, validate};
+use schema;
+use schema::catalogue;
+use schema::selector::{LabelSelector, scan};
 use serde_json::{Value, json};
 
 const NOW: &str = "2026-11-15T20:28:48Z";

@@ -1,6 +1,8 @@
 //! Good input to start from, by target.
 
-use api::{catalogue, proto, schema};
+use codec::proto;
+use schema;
+use schema::catalogue;
 use serde_json::{Value, json};
 
 pub(crate) fn objects() -> Vec<Value> {

@@ -1,13 +1,21 @@
 //! The decoders, each as a function that must come back with every input, and the laws that hold for what it accepts.
 
-use api::crd::{self, Definition};
-use api::decode::{self, Format};
-use api::quantity::Quantity;
-use api::schema::{self, TypeId};
-use api::selector::{FieldSelector, LabelSelector};
-use api::strategy::{self, Now};
-use api::table::{Node, Printer};
-use api::{apply, catalogue, defaults, patch, proto, validate};
+use codec::decode;
+use codec::decode::Format;
+use codec::proto;
+use codec::table::{Node, Printer};
+use patch;
+use patch::apply;
+use rules::crd;
+use rules::crd::Definition;
+use rules::strategy;
+use rules::strategy::Now;
+use rules::{defaults, validate};
+use schema;
+use schema::TypeId;
+use schema::catalogue;
+use schema::quantity::Quantity;
+use schema::selector::{FieldSelector, LabelSelector};
 use serde_json::Value;
 
 use crate::seeds;
@@ -152,7 +160,7 @@ fn selectors(input: &[u8]) -> Verdict {
     let objects = seeds::objects();
     if let Ok(selector) = LabelSelector::parse(&text) {
         for o in &objects {
-            let scanned = api::selector::scan::labels_match(o.to_string().as_bytes(), &selector);
+            let scanned = schema::selector::scan::labels_match(o.to_string().as_bytes(), &selector);
             if selector.matches_object(o) != scanned {
                 return Err(format!("the scanner says {scanned} of {o}, and the object the opposite"));
             }
@@ -162,8 +170,8 @@ fn selectors(input: &[u8]) -> Verdict {
         let _ = selector.for_resource("", "v1", "pods");
     }
     // Objects out of the store are good JSON, and yet nothing may break the scanner.
-    let _ = api::selector::scan::raw_at(input, &["metadata", "labels"]);
-    let _ = api::selector::scan::scalar_at(input, &["a"]);
+    let _ = schema::selector::scan::raw_at(input, &["metadata", "labels"]);
+    let _ = schema::selector::scan::scalar_at(input, &["a"]);
     Ok(())
 }
 
@@ -208,9 +216,9 @@ fn definition(input: &[u8]) -> Verdict {
 /// A rule is parsed and evaluated; its place in a schema is what `definition` tries.
 fn cel(input: &[u8]) -> Verdict {
     let text = String::from_utf8_lossy(input);
-    if let Ok(rule) = crd::cel::Expression::parse(&text) {
-        let mut budget = crd::cel::COST_OF_ONE;
-        let _ = rule.evaluate(&[("self", crd::cel::Value::Int(4)), ("oldSelf", crd::cel::Value::Null)], &mut budget);
+    if let Ok(rule) = cel::Expression::parse(&text) {
+        let mut budget = cel::COST_OF_ONE;
+        let _ = rule.evaluate(&[("self", cel::Value::Int(4)), ("oldSelf", cel::Value::Null)], &mut budget);
     }
     Ok(())
 }

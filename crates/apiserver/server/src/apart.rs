@@ -21,12 +21,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::{
-    crd::cel::{COST_OF_ALL, Failure},
-    field::FieldErrors,
-    status::Result,
-};
+use cel::{COST_OF_ALL, Failure};
 use futures::future::BoxFuture;
+use schema::field::FieldErrors;
+use schema::status::Result;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::{
@@ -252,7 +250,7 @@ impl Server {
             Ok(output) => Ok(output),
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => Err(api::status::Status::unavailable("the server is shutting down").retry_after(1)),
+                Err(_) => Err(schema::status::Status::unavailable("the server is shutting down").retry_after(1)),
             },
         }
     }

@@ -5,11 +5,9 @@ use std::{
     sync::{Arc, LazyLock, PoisonError, RwLock},
 };
 
-use api::{
-    selector::FieldSelector,
-    status::{Result, Status},
-};
 use http::{Extensions, HeaderMap, Method};
+use schema::selector::FieldSelector;
+use schema::status::{Result, Status};
 
 use crate::{
     Server, audit,
@@ -248,7 +246,7 @@ pub fn of_request(verb: Verb, target: &Target, query: &Query) -> Attributes {
     let Ok(selector) = FieldSelector::parse(query.get("fieldSelector")) else { return attributes };
     if verb != Verb::DeleteCollection
         && attributes.name.is_empty()
-        && let Some(name) = selector.exact("metadata.name").filter(|name| api::names::path_segment(name).is_empty())
+        && let Some(name) = selector.exact("metadata.name").filter(|name| schema::names::path_segment(name).is_empty())
     {
         attributes.name = name.to_owned();
     }

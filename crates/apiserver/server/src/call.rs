@@ -2,12 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use api::{
-    field::{FieldError, FieldErrorKind},
-    status::{Result, Status},
-};
 use bytes::Bytes;
 use http::HeaderMap;
+use schema::field::{FieldError, FieldErrorKind};
+use schema::status::{Result, Status};
 use store::Op;
 
 use crate::{
@@ -111,7 +109,7 @@ impl Call {
         }
         if let Some((at, c)) = manager.char_indices().find(|(_, c)| c.is_control()) {
             let detail = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
-            let message = format!("Invalid value: {}: {detail}", api::patch::go::quote(manager));
+            let message = format!("Invalid value: {}: {detail}", schema::go::quote(manager));
             errors.push(FieldError { kind: FieldErrorKind::Invalid, path: "fieldManager".to_owned(), message });
         }
         let validation = self.query.get("fieldValidation");

@@ -2,7 +2,7 @@
 
 use std::{future::Future, time::Duration};
 
-use api::status::{Result, Status};
+use schema::status::{Result, Status};
 
 use crate::{
     call::Call,

@@ -26,8 +26,8 @@ pub fn groups(kinds: &[Arc<Kind>]) -> Vec<(String, Vec<String>)> {
         }
     }
     for (group, versions) in &mut groups {
-        if !api::catalogue::builtin().iter().any(|r| *r.group == **group) {
-            versions.sort_by(|a, b| api::crd::compare_versions(a, b));
+        if !schema::catalogue::builtin().iter().any(|r| *r.group == **group) {
+            versions.sort_by(|a, b| rules::crd::compare_versions(a, b));
         }
     }
     groups
@@ -95,7 +95,7 @@ pub fn resource_list(kinds: &[Arc<Kind>], group: &str, version: &str) -> Option<
     if resources.is_empty() {
         return None;
     }
-    let group_version = api::catalogue::api_version(group, version);
+    let group_version = schema::catalogue::api_version(group, version);
     Some(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}))
 }
 
@@ -132,7 +132,7 @@ fn aggregated_resource(kind: &Arc<Kind>) -> Value {
         }
     }
     if !r.subresources.is_empty() {
-        let subresource = |s: &api::catalogue::Subresource| {
+        let subresource = |s: &schema::catalogue::Subresource| {
             let same = s.version.is_empty() || (s.group == r.group && s.version == r.version);
             let (group, version) = if same { own } else { (&*s.group, &*s.version) };
             json!({"subresource": s.name, "verbs": s.verbs,

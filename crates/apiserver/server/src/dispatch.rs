@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use api::status::{Result, Status};
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderMap, Method, Request, Response, header::ACCEPT, request::Parts};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
+use schema::status::{Result, Status};
 
 use crate::{
     Server, aggregation, apart, audit, authorize,
@@ -196,7 +196,7 @@ impl Server {
                 let what = if core { "/api" } else { "/apis" };
                 let _seat = self.admit_path(sender, &path.cluster, what, &request).await?;
                 // Upstream's router knows the method of a list of resources, and minds none above it.
-                let builtin = core || api::catalogue::groups().iter().any(|known| *known.name == *group);
+                let builtin = core || schema::catalogue::groups().iter().any(|known| *known.name == *group);
                 if builtin && !version.is_empty() && request.method() != Method::GET {
                     return Err(Status::method_not_allowed().with_causes(Vec::new()));
                 }
@@ -299,7 +299,7 @@ impl Server {
                 return Err(told);
             }
             // Groups that only definitions serve are not known to upstream's router at all.
-            let builtin = api::catalogue::groups().iter().any(|g| *g.name == *target.group);
+            let builtin = schema::catalogue::groups().iter().any(|g| *g.name == *target.group);
             return if builtin { Err(Status::no_such_path()) } else { Ok(nonresource::not_found()) };
         };
         if kind.custom.is_some() && !kind.resource.namespaced && !target.namespace.is_empty() {
@@ -576,7 +576,7 @@ fn check_scope(call: &Call, verb: Verb) -> Result<()> {
 fn deprecations(kind: &Kind) -> Vec<String> {
     match kind.custom.as_ref().and_then(|c| c.version()) {
         Some(version) => version.deprecation.iter().cloned().collect(),
-        None => api::strategy::deprecations(&kind.resource),
+        None => rules::strategy::deprecations(&kind.resource),
     }
 }
 

@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use api::{
-    status::{Result, Status},
-    strategy,
-};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, header::USER_AGENT};
+use rules::strategy;
+use schema::status::{Result, Status};
 use serde_json::Value;
 use store::{Commit, Compare, Op, Outcome};
 

@@ -56,7 +56,7 @@ mod yaml;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
-use api::status::Status;
+use schema::status::Status;
 use store::Store;
 use tokio::sync::watch;
 

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use api::{
-    catalogue::Resource,
-    status::{Result, Status},
-};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
+use schema::catalogue::Resource;
+use schema::status::{Result, Status};
 
 use crate::{
     Server, authorize,

@@ -1,6 +1,6 @@
 //! Content types: what a client sends and what it accepts. Pure.
 
-use api::status::{Result, Status};
+use schema::status::{Result, Status};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {

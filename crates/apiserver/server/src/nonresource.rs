@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use api::{
-    catalogue::Resource,
-    status::{Result, Status},
-};
 use bytes::Bytes;
 use http::{HeaderMap, Response, header::ACCEPT};
+use schema::catalogue::Resource;
+use schema::status::{Result, Status};
 use serde_json::{Value, json};
 
 use crate::{
@@ -198,7 +196,7 @@ pub fn discovery_of(
         discovery::resource_list(kinds, group, version)
     };
     // Versions of groups that only definitions serve are not known to upstream's router.
-    if document.is_none() && !api::catalogue::groups().iter().any(|known| *known.name == *group) {
+    if document.is_none() && !schema::catalogue::groups().iter().any(|known| *known.name == *group) {
         return Ok(not_found());
     }
     in_format(&document.ok_or_else(Status::no_such_path)?, accept)

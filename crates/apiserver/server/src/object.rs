@@ -46,8 +46,8 @@ impl Object {
     }
 
     /// As printers read it.
-    pub fn tree(&self) -> api::table::Node<'_> {
-        api::table::Node::object(&self.json, self.metadata.start as usize..self.metadata.end as usize, self.name())
+    pub fn tree(&self) -> codec::table::Node<'_> {
+        codec::table::Node::object(&self.json, self.metadata.start as usize..self.metadata.end as usize, self.name())
     }
 
     /// The object in protobuf, kept for the next reader while there is room. What `encode` makes must depend on nothing but the JSON.
@@ -85,7 +85,7 @@ impl Object {
 
     /// Whether it means something to this server: not if it is here only to be placed on edges.
     pub fn acts_here(&self) -> bool {
-        let only = api::selector::scan::string_at(self.metadata(), &["annotations", ::kinds::names::ONLY]);
+        let only = schema::selector::scan::string_at(self.metadata(), &["annotations", ::kinds::names::ONLY]);
         only.as_deref() != Some(::kinds::names::ONLY_EDGE)
     }
 
@@ -182,7 +182,7 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 
 /// How long the JSON object is that begins here.
 fn object_length(json: &[u8]) -> usize {
-    api::selector::scan::raw_at(json, &[]).map_or(json.len(), <[u8]>::len)
+    schema::selector::scan::raw_at(json, &[]).map_or(json.len(), <[u8]>::len)
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use api::openapi::{Dialect, Models};
 use bytes::Bytes;
+use codec::openapi::{Dialect, Models};
 use http::{
     HeaderMap, HeaderValue, Response,
     header::{ACCEPT, CONTENT_TYPE, ETAG, IF_NONE_MATCH},
@@ -153,14 +153,14 @@ fn v3_document(kinds: &[Arc<Kind>], group: &str, version: &str) -> Vec<u8> {
     let mut room = MOST_PUBLISHED;
     let schemas: Vec<_> = mine.iter().map(|k| custom_models(k, Dialect::V3, &mut room)).collect();
     let described = described(mine.into_iter().zip(&schemas));
-    api::openapi::v3(api::schema::builtin(), (group, version), described)
+    codec::openapi::v3(schema::builtin(), (group, version), described)
 }
 
 fn v2_document(kinds: &[Arc<Kind>], in_protobuf: bool) -> Vec<u8> {
     let mut room = MOST_PUBLISHED;
     let schemas: Vec<_> = kinds.iter().map(|k| custom_models(k, Dialect::V2, &mut room)).collect();
-    let (schema, described) = (api::schema::builtin(), described(kinds.iter().zip(&schemas)));
-    if in_protobuf { api::openapi::v2_protobuf(schema, described) } else { api::openapi::v2(schema, described) }
+    let (schema, described) = (schema::builtin(), described(kinds.iter().zip(&schemas)));
+    if in_protobuf { codec::openapi::v2_protobuf(schema, described) } else { codec::openapi::v2(schema, described) }
 }
 
 /// The schemas of a custom kind as they are published. Once there is no more room, kinds are published without their
@@ -175,8 +175,8 @@ fn custom_models(kind: &Kind, dialect: Dialect, room: &mut usize) -> Option<Mode
 
 fn described<'a>(
     kinds: impl Iterator<Item = (&'a Arc<Kind>, &'a Option<Models>)>,
-) -> impl Iterator<Item = api::openapi::OpenApiResource<'a>> {
-    use api::openapi::{Definition, OpenApiResource};
+) -> impl Iterator<Item = codec::openapi::OpenApiResource<'a>> {
+    use codec::openapi::{Definition, OpenApiResource};
     kinds.filter_map(|(kind, models)| {
         let schema = match models {
             Some(models) => Definition::Custom(models),
@@ -210,7 +210,9 @@ fn unless_known(headers: &HeaderMap, mut response: Response<Body>) -> Response<B
 /// The small documents of the index that list no resources.
 fn empty_or_missing(path: &str) -> Response<Body> {
     let known = matches!(path, "api" | "apis" | "version" | ".well-known/openid-configuration" | "openid/v1/jwks")
-        || path.strip_prefix("apis/").is_some_and(|group| api::catalogue::builtin().iter().any(|r| *r.group == *group));
+        || path
+            .strip_prefix("apis/")
+            .is_some_and(|group| schema::catalogue::builtin().iter().any(|r| *r.group == *group));
     if !known {
         return missing();
     }

@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use api::{status::Result, strategy};
 use futures::future::BoxFuture;
+use rules::strategy;
+use schema::status::Result;
 use serde_json::Value;
 
 use crate::{Server, call::Call, identity::User, object::Object, request::Verb};

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use api::field::FieldError;
+use schema::field::FieldError;
 use serde_json::Value;
 
 const LOOPBACK: &str = "may not be in the loopback range (127.0.0.0/8, ::1/128)";

@@ -4,12 +4,12 @@ mod lists;
 
 use std::{borrow::Cow, sync::OnceLock};
 
-use api::{
-    convert, proto, schema,
-    status::{Result, Status},
-    table::{IncludeObject, Printer},
-};
 use bytes::Bytes;
+use codec::proto;
+use codec::table::{IncludeObject, Printer};
+use rules::convert;
+use schema;
+use schema::status::{Result, Status};
 use serde_json::{Value, json};
 use store::Revision;
 
@@ -130,7 +130,7 @@ pub fn value(value: &Value, format: Format) -> Result<Bytes> {
 fn message_of(value: &Value) -> Result<(&str, &str, Vec<u8>)> {
     let text = |field: &str| value[field].as_str().unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
-    let (group, version) = api::catalogue::split_api_version(api_version);
+    let (group, version) = schema::catalogue::split_api_version(api_version);
     let ty = types::find(group, version, kind)
         .ok_or_else(|| Status::not_acceptable(format!("{kind} has no protobuf form")))?;
     Ok((api_version, kind, proto::encode(schema::builtin(), ty, value)))

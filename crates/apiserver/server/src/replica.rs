@@ -5,12 +5,10 @@
 
 use std::sync::Arc;
 
-use api::{
-    catalogue::split_api_version,
-    selector::scan,
-    status::{Result, Status},
-    strategy,
-};
+use rules::strategy;
+use schema::catalogue::split_api_version;
+use schema::selector::scan;
+use schema::status::{Result, Status};
 use serde_json::Value;
 use store::{Commit, Compare, Op};
 
@@ -223,7 +221,7 @@ impl Place<'_> {
         let snapshot = self.server.cache.snapshot(DEFINITIONS);
         let mut others: Vec<Value> = snapshot.items.range(&prefix, "").map(|other| other.value()).collect();
         others.extend(system::names(definition["spec"]["group"].as_str().unwrap_or_default()));
-        api::crd::accept(definition, &others, &clock::now());
+        rules::crd::accept(definition, &others, &clock::now());
     }
 
     fn prepare(&self, kind: &Arc<Kind>, value: &mut Value, old: Option<&Value>, commit: &mut Commit) -> Result<Put> {
@@ -247,7 +245,7 @@ impl Place<'_> {
             strategy::prepare_update(&stored_kind.resource, "", value, old, now);
             keep_status(value, old);
             if kind.is_definition() {
-                api::crd::prepare(value, Some(old));
+                rules::crd::prepare(value, Some(old));
             }
             if write::validate_update(self.server, &stored_kind, "", value, old).is_err() {
                 (*value, put) = (sent.clone(), Put::Replaced);
@@ -258,7 +256,7 @@ impl Place<'_> {
             self.settle_in(value);
             strategy::prepare_create(&stored_kind.resource, value, now);
             if kind.is_definition() {
-                api::crd::prepare(value, None);
+                rules::crd::prepare(value, None);
             }
             write::validate_create(self.server, &stored_kind, value)?;
         }

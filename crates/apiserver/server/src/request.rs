@@ -1,7 +1,7 @@
 //! What a request asks for, read off its method, path and query, as upstream's RequestInfo does it. Pure.
 
-use api::status::{Result, Status};
 use http::Method;
+use schema::status::{Result, Status};
 
 /// Where a path leads.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use api::status::{Result, Status};
 use http::{
     HeaderValue, Response,
     header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING},
 };
+use schema::status::{Result, Status};
 
 use crate::{
     body::Body,

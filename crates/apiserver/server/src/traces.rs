@@ -1,6 +1,6 @@
 //! What a request leaves in the audit log.
 
-use api::status::Result;
+use schema::status::Result;
 
 use crate::{audit, call::Call, reply::Reply, verbs};
 

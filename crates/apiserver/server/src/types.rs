@@ -1,6 +1,7 @@
 //! The type of any built-in kind, including those that are never stored: options, reviews, scales, lists.
 
-use api::schema::{self, TypeId};
+use schema;
+use schema::TypeId;
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
@@ -11,7 +12,7 @@ pub fn find(group: &str, version: &str, kind: &str) -> Option<TypeId> {
         return schema.find(&format!("{META}.{kind}"));
     }
     if let Some(resource) =
-        api::catalogue::builtin().iter().find(|r| &*r.group == group && &*r.version == version && &*r.kind == kind)
+        schema::catalogue::builtin().iter().find(|r| &*r.group == group && &*r.version == version && &*r.kind == kind)
         && resource.ty.is_some()
     {
         return resource.ty;

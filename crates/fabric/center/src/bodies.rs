@@ -9,9 +9,9 @@ use std::{
     time::Duration,
 };
 
-use api::status::{Result, Status};
 use bytes::Bytes;
 use http_body_util::BodyExt;
+use schema::status::{Result, Status};
 use server::mount::AnyBody;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},

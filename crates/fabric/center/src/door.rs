@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use api::status::{Result, Status};
 use futures::future::BoxFuture;
 use link::transport::{self, Line, Refusal};
+use schema::status::{Result, Status};
 use server::{
     Protocol, Server,
     identity::{User, pki::ends_der},

@@ -8,9 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::status::{Result, Status};
 use kinds::EdgeId;
 use link::{CloseReason, Message, Millis, admission::Admission};
+use schema::status::{Result, Status};
 use server::{
     Mount, Protocol, Server,
     cache::{self, Change, ChangeKind},

@@ -138,7 +138,7 @@ impl Lead {
 }
 
 /// Whether the Lease is this center's after it.
-async fn attempt(hand: &Internal, candidate: &mut Candidate) -> api::status::Result<bool> {
+async fn attempt(hand: &Internal, candidate: &mut Candidate) -> schema::status::Result<bool> {
     let kind = hand.kind("coordination.k8s.io", "v1", "leases")?;
     let lease = hand.get(&kind, NAMESPACE, NAME).map(|object| Said::read(&object.value()));
     let act = candidate.look(lease, Instant::now());

@@ -12,8 +12,8 @@ use std::{
     time::Duration,
 };
 
-use api::selector::scan;
 use kinds::{EdgeId, mailbox};
+use schema::selector::scan;
 use server::{
     Server,
     cache::{Change, ChangeKind},

@@ -125,7 +125,7 @@ async fn event(
     key: &str,
     reason: &str,
     what: u64,
-) -> api::status::Result<()> {
+) -> schema::status::Result<()> {
     let Some(object) = ObjectKey::parse(key) else { return Ok(()) };
     let Some(found) = crate::bound::source(server, workspace, &object) else { return Ok(()) };
     let value = found.value();

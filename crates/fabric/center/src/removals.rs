@@ -12,12 +12,12 @@ use std::{
     time::Duration,
 };
 
-use api::status::Result;
 use kinds::mailbox::PROVIDER;
 use placement::{
     Id, Key,
     engine::{Engine, Removal},
 };
+use schema::status::Result;
 use serde_json::{Value, json};
 use server::{Server, clock, internal::Internal, object::Object};
 use tokio::sync::Notify;

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use api::status::{Result, Status};
 use futures::future::BoxFuture;
 use http::{Response, header::CONTENT_TYPE};
 use kinds::EdgeId;
+use schema::status::{Result, Status};
 use serde_json::{Value, json};
 use server::{Mount, Mounted, Query, Server, body::Body, identity::Attributes};
 

@@ -6,7 +6,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::status::Result;
 use placement::{
     Id,
     class::is_plain,
@@ -14,6 +13,7 @@ use placement::{
     schedule::Destination,
     slices::{self, Slices},
 };
+use schema::status::Result;
 use serde_json::{Value, json};
 use server::{Server, internal::Internal, object::Object};
 use tokio::sync::Notify;

@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use api::selector::scan;
 use futures::future::BoxFuture;
 use kinds::names;
 use link::{
@@ -17,6 +16,7 @@ use link::{
     transport::{Gone, Line, LineSender},
 };
 use placement::Id;
+use schema::selector::scan;
 use server::{Server, clock};
 
 use crate::{

@@ -82,14 +82,14 @@ pub async fn accept(server: Arc<Server>, edge: EdgeId) {
     }
 }
 
-async fn change(server: &Arc<Server>, edge: &EdgeId, edit: impl Fn(&mut Value)) -> api::status::Result<()> {
+async fn change(server: &Arc<Server>, edge: &EdgeId, edit: impl Fn(&mut Value)) -> schema::status::Result<()> {
     let hand = Internal::new(server, &edge.workspace, MANAGER);
     let kind = hand.kind("workload.kcp.io", "v1alpha1", "synctargets")?;
     hand.change(&kind, "", &edge.name, "", edit).await.map(drop)
 }
 
 /// An Event at the SyncTarget.
-async fn tell(server: &Arc<Server>, edge: &EdgeId, message: &str) -> api::status::Result<()> {
+async fn tell(server: &Arc<Server>, edge: &EdgeId, message: &str) -> schema::status::Result<()> {
     let hand = Internal::new(server, &edge.workspace, MANAGER);
     let kind = hand.kind("workload.kcp.io", "v1alpha1", "synctargets")?;
     let target = hand.get(&kind, "", &edge.name);

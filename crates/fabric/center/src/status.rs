@@ -90,7 +90,7 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>) {
     }
 }
 
-async fn write(fleet: &Fleet, server: &Arc<Server>, edge: &Edge) -> api::status::Result<()> {
+async fn write(fleet: &Fleet, server: &Arc<Server>, edge: &Edge) -> schema::status::Result<()> {
     if *server.shutdown.borrow() {
         return Ok(());
     }

@@ -12,13 +12,13 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use api::status::{Result, Status};
 use futures::future::BoxFuture;
 use http::{
     HeaderValue, Response, StatusCode,
     header::{CONTENT_TYPE, WARNING},
 };
 use kinds::EdgeId;
+use schema::status::{Result, Status};
 use serde_json::{Value, json};
 use server::{Mount, Mounted, Server, body::Body, identity::Attributes, onward};
 use tokio::sync::broadcast::{Receiver, error::RecvError};

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use api::status::Result;
 use kinds::mailbox::PROVIDER;
 use placement::{Id, engine::Engine, tenure::Tenure};
+use schema::status::Result;
 use serde_json::{Value, json};
 use server::{Server, internal::Internal, object::Object};
 

@@ -7,9 +7,9 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use api::status::Result;
 use futures::future::BoxFuture;
 use http::{Response, header::CONTENT_TYPE};
+use schema::status::Result;
 use serde::Serialize;
 use server::{Mount, Mounted, Server, body::Body, clock, identity::Attributes};
 

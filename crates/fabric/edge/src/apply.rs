@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use api::selector::scan;
 use bytes::Bytes;
 use kinds::ObjectKey;
 use link::{Batch, Failure, Key, entry_hash};
+use schema::selector::scan;
 use serde_json::Value;
 use server::{
     Server,

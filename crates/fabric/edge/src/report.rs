@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use api::selector::scan;
 use bytes::Bytes;
 use kinds::{ObjectKey, names};
 use link::{Holding, Key, Position, Report, Tree, Version, entry_hash};
+use schema::selector::scan;
 use server::{Server, object::Object};
 use store::{Commit, Compare};
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use api::selector::LabelSelector;
+use schema::selector::LabelSelector;
 use serde_json::{Value, json};
 
 pub const PLACEMENTS: &str = "edge.kcp.io/edgeplacements";

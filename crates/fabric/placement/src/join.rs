@@ -6,7 +6,7 @@ use std::{
     hash::Hash,
 };
 
-use api::selector::{LabelSelector, Operator, Requirement};
+use schema::selector::{LabelSelector, Operator, Requirement};
 
 use crate::facts::{Labels, Selectors, matches};
 

@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use api::selector::LabelSelector;
 use kinds::ObjectKey;
+use schema::selector::LabelSelector;
 use serde::{Deserialize, Serialize};
 
 use crate::{

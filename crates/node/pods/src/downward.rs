@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use api::quantity::Quantity as Amount;
 use k8s_openapi::api::core::v1::{Container, ObjectFieldSelector, Pod, ResourceFieldSelector};
+use schema::quantity::Quantity as Amount;
 
 use crate::{resources, spec};
 

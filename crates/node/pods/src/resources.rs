@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use api::quantity::Quantity as Amount;
 use k8s_openapi::{
     api::core::v1::{Container, Pod, PodSpec, ResourceRequirements},
     apimachinery::pkg::api::resource::Quantity,
 };
+use schema::quantity::Quantity as Amount;
 
 use crate::{runtime::Limits, spec};
 

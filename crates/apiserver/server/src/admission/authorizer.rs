@@ -3,7 +3,8 @@
 //! A check is built step by step (`authorizer.group('apps').resource('deployments').check('create').allowed()`); between
 //! steps it is a map of what was said so far, under a key that no expression needs.
 
-use api::crd::cel::{self, Failure, Value};
+use cel;
+use cel::{Failure, Value};
 use serde_json::{Value as Json, json};
 
 use super::question::Question;

@@ -1,6 +1,6 @@
 //! Who asks for a certificate, who may approve it, and who may sign it.
 
-use api::status::Result;
+use schema::status::Result;
 use serde_json::{Value, json};
 
 use super::{Plugin, forbid, on};

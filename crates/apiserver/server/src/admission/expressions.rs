@@ -1,7 +1,8 @@
 //! Expressions over a request: the variables they see, and conditions that decide whether something applies.
 
-use api::crd::cel::{self, COST_OF_ALL, Expression, Value};
-use api::status::{Result, Status};
+use cel;
+use cel::{COST_OF_ALL, Expression, Value};
+use schema::status::{Result, Status};
 
 use super::{authorizer::Authorizer, question::Question};
 use crate::{apart, kinds::Kind};

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use api::{selector::LabelSelector, status::Result};
+use schema::selector::LabelSelector;
+use schema::status::Result;
 use serde_json::Value;
 
 use super::question::Question;

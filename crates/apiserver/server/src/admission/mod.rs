@@ -28,15 +28,12 @@ mod targets;
 mod tests;
 mod usage;
 
-use api::{
-    selector::scan,
-    status::{Cause, Result, Status},
-};
+use schema::selector::scan;
+use schema::status::{Cause, Result, Status};
 use serde_json::Value;
 use store::Compare;
 
 use crate::{call::Call, exports, verbs::write::Beside, workspaces};
-
 use nodes::Write;
 pub use nodes::{restrict_eviction, restrict_token};
 pub use notes::Notes;

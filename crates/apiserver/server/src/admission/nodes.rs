@@ -1,7 +1,7 @@
 //! What nodes may write: themselves, the status of their pods, their lease, tokens for their pods. The authorizer decides by
 //! names; here is the content. As upstream's NodeRestriction, in its words.
 
-use api::status::{Result, Status};
+use schema::status::{Result, Status};
 use serde_json::Value;
 
 use super::{Plugin, forbid, one};

@@ -1,6 +1,8 @@
 //! The small steps: finalizers that protect storage, default classes, taints of new nodes, limits.
 
-use api::{quantity::Quantity, status::Result, strategy::admission};
+use rules::strategy::admission;
+use schema::quantity::Quantity;
+use schema::status::Result;
 use serde_json::Value;
 
 use super::{Plugin, all, forbid, on, one, pods};

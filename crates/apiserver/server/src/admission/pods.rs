@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use api::{
-    quantity::Quantity,
-    status::{Cause, Result, Status},
-    strategy::{admission, limits},
-};
+use rules::strategy::{admission, limits};
+use schema::quantity::Quantity;
+use schema::status::{Cause, Result, Status};
 use serde_json::Value;
 
 use super::{Plugin, all, forbid, on, one, usage};
@@ -92,7 +90,7 @@ async fn service_account(call: &Call, pod: &mut Value) -> Result<()> {
         );
         return Err(forbid(call, pod, &why));
     };
-    let suffix = api::names::generate("", |n| rand::random_range(0..n));
+    let suffix = schema::names::generate("", |n| rand::random_range(0..n));
     admission::service_account(pod, &account, &suffix);
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use api::status::{Result, Status};
+use schema::status::{Result, Status};
 use serde_json::{Value, json};
 
 use super::matching::Asked;

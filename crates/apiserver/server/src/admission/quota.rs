@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use api::status::Result;
+use schema::status::Result;
 use serde_json::{Value, json};
 use store::{Compare, Op};
 use tokio::sync::OwnedMutexGuard;

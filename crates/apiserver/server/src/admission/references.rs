@@ -1,9 +1,7 @@
 //! Parameters of policies are read for their authors: nobody lets a policy read what they may not read themselves.
 
-use api::{
-    field::FieldError,
-    status::{Result, Status},
-};
+use schema::field::FieldError;
+use schema::status::{Result, Status};
 use serde_json::Value;
 
 use super::one;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::status::{Result, Status};
+use schema::status::{Result, Status};
 use serde_json::Value;
 
 use super::{
@@ -106,7 +106,7 @@ pub async fn review(call: &Call, operation: Operation, value: &mut Value, old: O
     let ty = types::find(text("group"), text("version"), text("kind"));
     let settle = |object: &mut Value| {
         if let Some(ty) = ty {
-            api::decode::conform(api::schema::builtin(), ty, object).map_err(Status::bad_request)?;
+            codec::decode::conform(schema::builtin(), ty, object).map_err(Status::bad_request)?;
         }
         Ok(())
     };

@@ -1,6 +1,6 @@
 //! Nobody gives away rights that they do not have: roles and bindings are held against their writer's own rights.
 
-use api::status::{Result, Status};
+use schema::status::{Result, Status};
 use serde_json::Value;
 
 use super::forbid;

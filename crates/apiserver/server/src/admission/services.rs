@@ -3,11 +3,9 @@
 //! A taken address is an IPAddress object, as upstream keeps them; a taken node port is a small record of our own. Both are
 //! compared in the commit, so two servers over one store cannot give the same one away twice.
 
-use api::{
-    field::FieldError,
-    status::{Result, Status},
-    strategy,
-};
+use rules::strategy;
+use schema::field::FieldError;
+use schema::status::{Result, Status};
 use serde_json::{Value, json};
 use store::{Compare, Op};
 

@@ -6,7 +6,7 @@
 //! it as it is, or is refused. It names the uid of the workspace, so a new workspace of the same path has to be decided on again.
 
 use ::kinds::names;
-use api::status::{Result, Status};
+use schema::status::{Result, Status};
 use serde_json::{Value, json};
 
 use super::forbid;

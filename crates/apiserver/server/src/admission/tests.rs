@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use api::status::Result;
+use schema::status::Result;
 use serde_json::{Value, json};
 use store::{Commit, MemoryStore, Op};
 

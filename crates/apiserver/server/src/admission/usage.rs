@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use api::{quantity::Quantity, strategy};
+use rules::strategy;
+use schema::quantity::Quantity;
 use serde_json::Value;
 
 pub type Amounts = BTreeMap<String, Quantity>;

@@ -5,13 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::status::Result;
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, Method, Request,
     header::{ACCEPT, USER_AGENT},
 };
 use http_body_util::{BodyExt, Limited};
+use schema::status::Result;
 use serde_json::{Value, json};
 
 use super::{

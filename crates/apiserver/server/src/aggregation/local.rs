@@ -10,7 +10,8 @@ use std::{
     time::Duration,
 };
 
-use api::{selector::scan, status::Result};
+use schema::selector::scan;
+use schema::status::Result;
 use serde_json::{Value, json};
 
 use super::COLLECTION;
@@ -50,7 +51,7 @@ pub fn priority(group: &str, version: &str) -> (i64, i64) {
         "flowcontrol.apiserver.k8s.io" => return (16100, 21),
         // Served by the aggregator itself: it comes first in discovery.
         GROUP => 20000,
-        _ if api::catalogue::groups().iter().any(|known| *known.name == *group) => return OTHER,
+        _ if schema::catalogue::groups().iter().any(|known| *known.name == *group) => return OTHER,
         _ => return CUSTOM,
     };
     (of_group, if version == "v1" { 15 } else { 9 })
@@ -65,7 +66,7 @@ pub fn is_managed(object: &Object) -> bool {
 fn wanted(kinds: &[Arc<Kind>]) -> BTreeMap<String, Value> {
     let mut wanted = BTreeMap::new();
     for (group, versions) in discovery::groups(kinds) {
-        let is_builtin = api::catalogue::groups().iter().any(|known| *known.name == *group);
+        let is_builtin = schema::catalogue::groups().iter().any(|known| *known.name == *group);
         for version in versions.iter().filter(|_| group != GROUP) {
             let name = format!("{version}.{group}");
             let (of_group, of_version) = priority(&group, version);
@@ -172,7 +173,7 @@ mod tests {
             json!({"version": "v1", "groupPriorityMinimum": 18000, "versionPriority": 1})
         );
         assert_eq!(wanted["v1.apps"]["spec"]["groupPriorityMinimum"], 17800);
-        for group in api::catalogue::groups() {
+        for group in schema::catalogue::groups() {
             assert_ne!(priority(&group.name, "v1"), CUSTOM, "{} is not a custom group", group.name);
         }
         assert_eq!(priority("stable.example.com", "v1"), CUSTOM);

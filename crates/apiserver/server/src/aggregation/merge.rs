@@ -113,7 +113,7 @@ struct Ranked(String);
 
 impl Ord for Ranked {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        api::crd::compare_versions(&self.0, &other.0)
+        rules::crd::compare_versions(&self.0, &other.0)
     }
 }
 

@@ -79,7 +79,7 @@ impl Aggregation {
             "core/services" | "core/endpoints" => self.wake(&change.object, change.object.name()),
             "discovery.k8s.io/endpointslices" if self.count.load(Relaxed) > 0 => {
                 let labels = ["labels", "kubernetes.io/service-name"];
-                let service = api::selector::scan::string_at(change.object.metadata(), &labels);
+                let service = schema::selector::scan::string_at(change.object.metadata(), &labels);
                 self.wake(&change.object, service.as_deref().unwrap_or_default());
             }
             _ => {}

@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api::status::{Result, Status};
 use http::{HeaderValue, Method, Request, Response, Uri, header, request::Parts};
 use http_body_util::BodyExt;
+use schema::status::{Result, Status};
 
 use super::Remote;
 use crate::{

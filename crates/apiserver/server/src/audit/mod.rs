@@ -23,7 +23,6 @@ use crate::{
     identity::{Attributes, User},
     onward,
 };
-
 use log::Log;
 pub use log::Options as LogOptions;
 use policy::{Level, Policy, Stage, Verdict};
@@ -355,8 +354,8 @@ fn bare(value: &mut Value) {
 
 /// A body as JSON, whatever form it came in.
 pub fn json_of(content_type: &str, body: &Bytes) -> Option<Value> {
-    let format = if content_type.contains("yaml") { api::decode::Format::Yaml } else { api::decode::Format::Json };
-    api::decode::parse(body, format).ok().map(|parsed| parsed.value)
+    let format = if content_type.contains("yaml") { codec::decode::Format::Yaml } else { codec::decode::Format::Json };
+    codec::decode::parse(body, format).ok().map(|parsed| parsed.value)
 }
 
 #[cfg(test)]

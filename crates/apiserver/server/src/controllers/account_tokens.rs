@@ -3,8 +3,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api::{selector::scan, status::Result};
 use base64::{Engine, engine::general_purpose::STANDARD};
+use schema::selector::scan;
+use schema::status::Result;
 use serde_json::{Value, json};
 
 use super::Controllers;
@@ -93,7 +94,7 @@ async fn handle(server: &Arc<Server>, object: &Object) -> Result<bool> {
             ..Claims::default()
         };
         let tokens = server.identity.tokens();
-        let token = tokens.issue_legacy(&claims, clock::unix()).map_err(api::status::Status::internal)?;
+        let token = tokens.issue_legacy(&claims, clock::unix()).map_err(schema::status::Status::internal)?;
         wanted["token"] = STANDARD.encode(token).into();
     }
     for (field, content) in [("ca.crt", server.identity.ca_pem()), ("namespace", namespace)] {

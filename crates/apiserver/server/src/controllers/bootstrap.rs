@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use api::status::Result;
+use schema::status::Result;
 use serde_json::{Value, json};
 
 use crate::{

@@ -2,12 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api::{
-    crd::{self, Light},
-    selector::scan,
-    status::Result,
-};
 use futures::future::BoxFuture;
+use rules::crd;
+use rules::crd::Light;
+use schema::selector::scan;
+use schema::status::Result;
 use serde_json::{Value, json};
 
 use super::Controllers;

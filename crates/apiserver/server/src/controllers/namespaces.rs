@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api::status::{Result, Status};
+use schema::status::{Result, Status};
 use serde_json::{Value, json};
 
 use super::Controllers;

@@ -3,11 +3,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use api::{
-    crd::cel::Type,
-    status::Result,
-    validate::{Checked, type_warnings},
-};
+use cel::Type;
+use rules::validate::{Checked, type_warnings};
+use schema::status::Result;
 use serde_json::{Value, json};
 
 use super::Controllers;

@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-use api::{selector::scan, status::Result};
+use schema::selector::scan;
+use schema::status::Result;
 use serde_json::Value;
 
 use super::{Controllers, queue::Queue};

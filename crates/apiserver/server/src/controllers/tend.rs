@@ -3,8 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api::selector::scan;
 use base64::{Engine, engine::general_purpose::STANDARD};
+use schema::selector::scan;
 use tokio::time::Instant;
 
 use super::account_tokens;

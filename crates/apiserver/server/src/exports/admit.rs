@@ -1,9 +1,7 @@
 //! What users may write of exports and bindings: who may bind, what nobody may take away, what is valid.
 
-use api::{
-    field::{FieldError, FieldErrors},
-    status::{Result, Status},
-};
+use ::schema::field::{FieldError, FieldErrors};
+use ::schema::status::{Result, Status};
 use serde_json::Value;
 
 use super::{BINDINGS, EXPORTS, GROUP, SCHEMAS, VERSION, index, ours, schema};
@@ -150,7 +148,7 @@ fn stays(call: &Call) -> Result<()> {
     let Some(key) = going else { return Ok(()) };
     let binding = call.server.cache.get(BINDINGS, &key);
     let leaving =
-        binding.is_none_or(|b| api::selector::scan::raw_at(&b.json, &["metadata", "deletionTimestamp"]).is_some());
+        binding.is_none_or(|b| ::schema::selector::scan::raw_at(&b.json, &["metadata", "deletionTimestamp"]).is_some());
     if leaving {
         let why = "the APIBinding that brings this kind is being deleted";
         return Err(Status::new(405, "MethodNotAllowed", why).about(call.kind.group(), call.kind.plural(), ""));

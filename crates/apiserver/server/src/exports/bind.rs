@@ -1,6 +1,6 @@
 //! What an APIBinding's status should say, given everything it depends on. Pure.
 
-use api::crd::Definition;
+use rules::crd::Definition;
 use serde_json::{Value, json};
 
 use super::{

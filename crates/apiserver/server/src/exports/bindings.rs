@@ -2,7 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api::{crd::Definition, status::Result};
+use ::schema::status::Result;
+use rules::crd::Definition;
 use serde_json::Value;
 use store::{Commit, Compare, Op};
 

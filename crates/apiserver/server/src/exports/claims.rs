@@ -70,7 +70,7 @@ pub fn unasked(asked: &Value, answered: &Value) -> Vec<String> {
     let asked = Claim::read_all(asked);
     let answered = Claim::read_all(answered);
     let extra = answered.iter().filter(|claim| !asked.iter().any(|a| a.is_as(claim)));
-    extra.map(|claim| api::status::qualified(&claim.group, &claim.resource)).collect()
+    extra.map(|claim| schema::status::qualified(&claim.group, &claim.resource)).collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A provider's watch on what it claims begins anew when binders change what they give: objects that were there before come
 //! into its view without changing themselves.
 
-use api::status::{Result, Status};
+use schema::status::{Result, Status};
 use store::Revision;
 use tokio::sync::watch;
 

@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api::status::Result;
 use base64::{Engine, engine::general_purpose::STANDARD};
+use schema::status::Result;
 use serde_json::{Value, json};
 
 use super::{

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use api::status::Result;
+use schema::status::Result;
 use serde_json::{Value, json};
 
 use super::{EXPORTS, GROUP, SCHEMAS, VERSION, admit::FINALIZER, identity};
@@ -153,9 +153,9 @@ mod tests {
             let schema = schema(&shown, text).unwrap();
             // All that is wrong with it is that it is ours, and that our rules may cost more by estimate than those of tenants.
             let mut errors = super::super::schema::validate(&schema, None);
-            errors.retain(|error| !api::crd::is_about_cost(error));
+            errors.retain(|error| !rules::crd::is_about_cost(error));
             assert_eq!(errors.iter().map(|e| e.path.to_string()).collect::<Vec<_>>(), ["spec.group"], "{shown}");
-            let definition = api::crd::Definition::compile(&super::super::schema::definition(&schema)).unwrap();
+            let definition = rules::crd::Definition::compile(&super::super::schema::definition(&schema)).unwrap();
             assert_eq!(system::bound(group, &definition.names.plural).len(), definition.versions.len());
         }
     }

@@ -1,6 +1,6 @@
 //! The maximal permission policy: what an export's provider lets binders do with its kinds, whatever their own roles say.
 
-use api::status::Result;
+use schema::status::Result;
 
 use crate::{
     Server,

@@ -1,6 +1,6 @@
 //! An APIResourceSchema is a CustomResourceDefinition that nobody serves until it is bound. Pure.
 
-use api::field::{FieldError, FieldErrors};
+use schema::field::{FieldError, FieldErrors};
 use serde_json::{Value, json};
 
 use crate::kinds::system;
@@ -17,8 +17,8 @@ pub fn definition(schema: &Value) -> Value {
     let mut crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": name, "annotations": schema["metadata"]["annotations"]},
         "spec": {"group": spec["group"], "names": spec["names"], "scope": spec["scope"], "versions": versions}});
-    api::defaults::apply("apiextensions.k8s.io", "v1", "CustomResourceDefinition", &mut crd);
-    api::crd::prepare(&mut crd, None);
+    rules::defaults::apply("apiextensions.k8s.io", "v1", "CustomResourceDefinition", &mut crd);
+    rules::crd::prepare(&mut crd, None);
     crd
 }
 
@@ -42,13 +42,13 @@ pub fn validate(new: &Value, old: Option<&Value>) -> FieldErrors {
     if is_ours(group) {
         errors.push(FieldError::forbidden("spec.group", &format!("the group {group} belongs to the server")));
     }
-    errors.extend(api::crd::validate_definition(&crd, None));
+    errors.extend(rules::crd::validate_definition(&crd, None));
     errors
 }
 
 /// Groups that come with the server can be claimed, but not exported.
 pub fn is_ours(group: &str) -> bool {
-    group.is_empty() || api::catalogue::groups().iter().any(|g| *g.name == *group) || system::is_ours(group)
+    group.is_empty() || schema::catalogue::groups().iter().any(|g| *g.name == *group) || system::is_ours(group)
 }
 
 /// Whether a binding of this export can bring kinds of a group. Groups of the server itself come from its own exports,
@@ -102,7 +102,7 @@ pub(crate) mod tests {
     fn schemas_are_judged_as_definitions_are() {
         let good = widgets("v1", json!({"size": {"type": "integer"}}));
         assert_eq!(validate(&good, None), Vec::new());
-        assert!(api::crd::Definition::compile(&definition(&good)).is_ok());
+        assert!(rules::crd::Definition::compile(&definition(&good)).is_ok());
         let with = |pointer: &str, value: Value| {
             let mut bad = good.clone();
             *bad.pointer_mut(pointer).unwrap() = value;

@@ -3,7 +3,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use api::status::{Result, Status};
+use ::schema::status::{Result, Status};
 use http::{Response, request::Parts};
 use serde_json::Value;
 

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api::status::Result;
+use schema::status::Result;
 use serde_json::{Value, json};
 
 use super::{GROUP, LEVELS, SCHEMAS, defaults};

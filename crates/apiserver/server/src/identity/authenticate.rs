@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use api::status::{Result, Status};
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderMap, header::AUTHORIZATION};
@@ -16,6 +15,7 @@ use rustls::{
     pki_types::{CertificateDer, UnixTime},
     server::danger::ClientCertVerifier,
 };
+use schema::status::{Result, Status};
 use serde_json::Value;
 
 pub use super::user::{ANONYMOUS, AUTHENTICATED, HOME, MASTERS, UNAUTHENTICATED, User};

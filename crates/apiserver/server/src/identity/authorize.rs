@@ -1,6 +1,6 @@
 //! Authorisation: the question (who wants to do what), the answer, and how a client is told no.
 
-use api::status::Status;
+use schema::status::Status;
 
 use super::authenticate::User;
 

@@ -9,12 +9,10 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use api::{
-    field::FieldError,
-    names,
-    status::{Result, Status},
-};
 use http::HeaderMap;
+use schema::field::FieldError;
+use schema::names;
+use schema::status::{Result, Status};
 
 use super::{
     authenticate::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED, User, account_groups},

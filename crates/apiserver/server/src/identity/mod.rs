@@ -37,8 +37,8 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use api::status::{Result, Status};
 use http::HeaderMap;
+use schema::status::{Result, Status};
 use serde_json::Value;
 
 pub use authenticate::{AUTHENTICATED, Authenticator, Bound, Found, Lookup, Peer, User};

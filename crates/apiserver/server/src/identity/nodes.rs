@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use api::selector::scan;
+use schema::selector::scan;
 use serde_json::Value;
 
 use super::pod_references::{self, MIRROR};

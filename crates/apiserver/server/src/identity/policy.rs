@@ -3,7 +3,7 @@
 //! People's roles and those of the components that come as separate programs. Those of upstream's controllers are only in
 //! the root workspace, and beside this in [`controller_policy`].
 
-use api::selector::LabelSelector;
+use schema::selector::LabelSelector;
 use serde_json::{Value, json};
 
 use super::{

@@ -1,13 +1,11 @@
 //! The reviews: who am I, is this token good, may somebody do something, what may I do. Each takes the request's object and
 //! answers the same kind of object with a status.
 
-use api::{
-    field::{FieldError, FieldErrors},
-    names,
-    selector::FieldSelector,
-    status::{Result, Status},
-};
 use jiff::Timestamp;
+use schema::field::{FieldError, FieldErrors};
+use schema::names;
+use schema::selector::FieldSelector;
+use schema::status::{Result, Status};
 use serde_json::{Value, json};
 
 use super::{

@@ -112,7 +112,7 @@ mod tests {
     #[tokio::test]
     async fn the_second_server_is_the_first() {
         let plural = FILES.split('/').next_back().unwrap();
-        assert!(!api::names::dns1035_label(plural).is_empty(), "a definition could serve the keys");
+        assert!(!schema::names::dns1035_label(plural).is_empty(), "a definition could serve the keys");
         let store = store::MemoryStore::default();
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         join(&store, one.path(), 100).await.unwrap();

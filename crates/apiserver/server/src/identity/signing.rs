@@ -157,7 +157,7 @@ pub const UID: [u64; 8] = [1, 3, 6, 1, 4, 1, 57683, 2];
 pub fn edge_of(user: &str) -> Option<(&str, &str)> {
     let (workspace, name) = user.strip_prefix(EDGE_PREFIX)?.rsplit_once(':')?;
     let is_one = workspace != "*" && crate::request::is_cluster(workspace);
-    (is_one && api::names::dns1123_subdomain(name).is_empty()).then_some((workspace, name))
+    (is_one && schema::names::dns1123_subdomain(name).is_empty()).then_some((workspace, name))
 }
 
 impl Pki {

@@ -1,10 +1,8 @@
 //! TokenRequest: a token for a ServiceAccount, bound to a pod, a node or a secret if wanted.
 
-use api::{
-    catalogue::split_api_version,
-    field::FieldError,
-    status::{Result, Status},
-};
+use schema::catalogue::split_api_version;
+use schema::field::FieldError;
+use schema::status::{Result, Status};
 use serde_json::{Value, json};
 
 use super::{

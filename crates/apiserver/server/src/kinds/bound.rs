@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, OnceLock, PoisonError, RwLock, Weak},
 };
 
-use api::crd::Definition;
+use rules::crd::Definition;
 use serde_json::Value;
 use store::Revision;
 

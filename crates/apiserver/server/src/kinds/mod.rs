@@ -9,12 +9,11 @@ use std::{
     sync::{Arc, LazyLock, PoisonError, RwLock},
 };
 
-use api::{
-    catalogue::{self, Resource},
-    convert,
-    crd::{Definition, Light},
-    schema::{self, Schema, TypeId},
-};
+use rules::convert;
+use rules::crd::{Definition, Light};
+use schema;
+use schema::catalogue::Resource;
+use schema::{Schema, TypeId, catalogue};
 use serde_json::Value;
 use store::Revision;
 
@@ -119,7 +118,7 @@ impl Kind {
 /// does.
 pub enum SchemaOf {
     BuiltIn(&'static Schema),
-    Custom(Arc<api::crd::Body>),
+    Custom(Arc<rules::crd::Body>),
 }
 
 impl std::ops::Deref for SchemaOf {
@@ -134,7 +133,7 @@ impl std::ops::Deref for SchemaOf {
 }
 
 impl Custom {
-    pub fn version(&self) -> Option<&api::crd::Version> {
+    pub fn version(&self) -> Option<&rules::crd::Version> {
         self.definition.versions.get(self.version)
     }
 }

@@ -6,7 +6,7 @@ use std::{
     sync::{PoisonError, RwLock},
 };
 
-use api::crd::Light;
+use rules::crd::Light;
 use serde_json::Value;
 
 use crate::object::Object;

@@ -5,7 +5,8 @@
 
 use std::sync::{Arc, LazyLock};
 
-use api::{crd::Definition, status::Status};
+use rules::crd::Definition;
+use schema::status::Status;
 use serde_json::{Value, json};
 
 use super::{Kind, kinds_of};
@@ -184,7 +185,7 @@ fn unwritable(mut kinds: Vec<Arc<Kind>>, resource: &str) -> Vec<Arc<Kind>> {
 fn documents(text: &'static str) -> Vec<Value> {
     let document = |text: &str| match yaml_serde::from_str::<Value>(text) {
         Ok(mut crd) => {
-            api::defaults::apply("apiextensions.k8s.io", "v1", "CustomResourceDefinition", &mut crd);
+            rules::defaults::apply("apiextensions.k8s.io", "v1", "CustomResourceDefinition", &mut crd);
             Some(crd)
         }
         Err(error) => {
@@ -215,10 +216,10 @@ mod tests {
             let namespaced = crds.iter().any(|crd| crd["spec"]["scope"] == "Namespaced");
             assert_eq!(group.namespaced, namespaced, "{}", group.name);
             for mut crd in crds {
-                api::crd::prepare(&mut crd, None);
-                let mut errors = api::crd::validate_definition(&crd, None);
+                rules::crd::prepare(&mut crd, None);
+                let mut errors = rules::crd::validate_definition(&crd, None);
                 // The server's own rules may cost more by estimate than those of tenants.
-                errors.retain(|error| !api::crd::is_about_cost(error));
+                errors.retain(|error| !rules::crd::is_about_cost(error));
                 assert!(errors.is_empty(), "{}: {errors:?}", crd["metadata"]["name"]);
                 assert_eq!(crd["spec"]["group"], group.name);
                 let plural = crd["spec"]["names"]["plural"].as_str().unwrap();
@@ -283,7 +284,7 @@ mod tests {
     fn names_that_are_taken_stay_taken() {
         let mut crd = json!({"metadata": {"name": "apiexports.apis.kcp.io"}, "spec": {"group": "apis.kcp.io",
             "names": {"plural": "apiexports", "kind": "APIExport", "singular": "apiexport", "listKind": "APIExportList"}}});
-        api::crd::accept(&mut crd, &names("apis.kcp.io"), "2026-01-01T00:00:00Z");
+        rules::crd::accept(&mut crd, &names("apis.kcp.io"), "2026-01-01T00:00:00Z");
         let conditions = crd["status"]["conditions"].as_array().unwrap();
         assert!(conditions.iter().all(|c| c["status"] == "False"), "{conditions:?}");
         assert!(names("example.io").is_empty());

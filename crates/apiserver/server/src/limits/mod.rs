@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::status::{Result, Status};
+use schema::status::{Result, Status};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use fair::{Fair, Id, Request, Room};

@@ -2,8 +2,8 @@
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use api::status::{Result, Status};
 use rustls::{ClientConfig, pki_types::ServerName};
+use schema::status::{Result, Status};
 use serde_json::Value;
 use tokio::{
     io::{AsyncRead, AsyncWrite},

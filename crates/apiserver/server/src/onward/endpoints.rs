@@ -1,7 +1,7 @@
 //! Which pod answers for a Service: one that the Endpoints or EndpointSlices of the Service name, and that really has that
 //! address.
 
-use api::status::{Result, Status};
+use schema::status::{Result, Status};
 use serde_json::Value;
 
 use crate::{call::Call, request};

@@ -1,6 +1,6 @@
 //! metrics.k8s.io as discovery shows it, wherever somebody answers for it: an edge with a node inside, and that edge's mailbox at the center.
 
-use api::catalogue::Resource;
+use schema::catalogue::Resource;
 
 pub const METRICS: &str = "metrics.k8s.io";
 

@@ -11,8 +11,8 @@ mod metrics;
 mod options;
 mod pass;
 
-use api::status::{Result, Status};
 use http::{HeaderMap, HeaderName, Method, Response, Uri, header, request::Parts};
+use schema::status::{Result, Status};
 
 use crate::{
     admission,

@@ -1,10 +1,8 @@
 //! What a request to a pod's container says in its query, as the objects that upstream reads it into, and what a kubelet's
 //! refusal of a log means. Pure.
 
-use api::{
-    field::FieldError,
-    status::{Result, Status},
-};
+use schema::field::FieldError;
+use schema::status::{Result, Status};
 use serde_json::{Value, json};
 
 use crate::{call::Call, request::Query};

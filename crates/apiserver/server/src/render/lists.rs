@@ -6,12 +6,11 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use api::{
-    proto, schema,
-    status::{Result, Status},
-    table::IncludeObject,
-};
 use bytes::Bytes;
+use codec::proto;
+use codec::table::IncludeObject;
+use schema;
+use schema::status::{Result, Status};
 use serde_json::{Value, json};
 
 use super::{go_type, head_of, in_format, in_version, message, partial, printer, table_head, write_partial, write_row};

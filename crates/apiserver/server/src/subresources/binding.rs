@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::status::{Result, Status};
+use schema::status::{Result, Status};
 use serde_json::Value;
 
 use crate::{
@@ -40,7 +40,7 @@ async fn bind_to(call: &Call, pod: &str, mut binding: Value) -> Result<Reply> {
     admission::review(call, admission::Operation::Create, &mut binding, None).await?;
     let errors = check(&binding);
     if !errors.is_empty() {
-        return Err(Status::new(500, "", api::field::FieldError::join(&errors)));
+        return Err(Status::new(500, "", schema::field::FieldError::join(&errors)));
     }
     let pods = on_pod(call, pod, "binding")?;
     let now = clock::now();
@@ -48,7 +48,7 @@ async fn bind_to(call: &Call, pod: &str, mut binding: Value) -> Result<Reply> {
     update::change(&pods, |old| {
         update::check_uid(&pods, uid, old)?;
         let mut value = old.value();
-        api::strategy::bind(&mut value, &binding, api::strategy::Now { rfc3339: &now })
+        rules::strategy::bind(&mut value, &binding, rules::strategy::Now { rfc3339: &now })
             .map_err(|why| Status::conflict("", "pods/binding", pod, &why))?;
         Ok(value)
     })
@@ -56,8 +56,8 @@ async fn bind_to(call: &Call, pod: &str, mut binding: Value) -> Result<Reply> {
     Ok(Reply::success(201))
 }
 
-fn check(binding: &Value) -> Vec<api::field::FieldError> {
-    use api::field::FieldError;
+fn check(binding: &Value) -> Vec<schema::field::FieldError> {
+    use schema::field::FieldError;
     let target = &binding["target"];
     let mut errors = Vec::new();
     if let Some(kind) = target["kind"].as_str().filter(|k| !k.is_empty() && *k != "Node") {

@@ -1,9 +1,7 @@
 //! Eviction: a deletion that asks the disruption budgets first.
 
-use api::{
-    selector::LabelSelector,
-    status::{Cause, Result, Status},
-};
+use schema::selector::LabelSelector;
+use schema::status::{Cause, Result, Status};
 use serde_json::{Value, json};
 
 use super::binding::on_pod;

@@ -6,7 +6,7 @@ mod reviews;
 pub mod scale;
 mod token;
 
-use api::status::{Result, Status};
+use schema::status::{Result, Status};
 
 use crate::{
     call::Call,

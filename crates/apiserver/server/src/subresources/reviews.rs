@@ -2,7 +2,7 @@
 
 use std::sync::PoisonError;
 
-use api::status::{Result, Status};
+use schema::status::{Result, Status};
 
 use crate::{
     Server, admission,

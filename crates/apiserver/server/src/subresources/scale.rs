@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use api::{
-    apply::Context,
-    decode,
-    status::{Result, Status},
-    strategy,
-    table::{IncludeObject, human},
-};
+use ::patch::apply::Context;
+use codec::decode;
+use codec::table::{IncludeObject, human};
+use rules::strategy;
+use schema::status::{Result, Status};
 use serde_json::{Value, json};
 
 use crate::{
@@ -55,14 +53,15 @@ fn patched(call: &Call, current: &Value, ctx: &Context<'_>) -> Result<(Value, bo
     let mut scale = current.clone();
     let body = || decode::parse(&call.body, decode::Format::Json).map(|parsed| parsed.value);
     match media_type(call.header("content-type")).as_str() {
-        "application/json-patch+json" => api::patch::json(&mut scale, &call.body)?,
-        "application/merge-patch+json" => api::patch::merge(&mut scale, &body()?),
+        "application/json-patch+json" => ::patch::json(&mut scale, &call.body)?,
+        "application/merge-patch+json" => ::patch::merge(&mut scale, &body()?),
         "application/strategic-merge-patch+json" if call.kind.custom.is_none() => {
-            api::patch::strategic(ctx.schema, ctx.ty, &mut scale, &body()?)?;
+            ::patch::strategic(ctx.schema, ctx.ty, &mut scale, &body()?)?;
         }
         "application/apply-patch+yaml" => {
             let config = decode::parse(&call.body, decode::Format::Yaml)?.value;
-            return api::apply::apply(ctx, Some(&scale), &config, call.query.flag("force")).map(|scale| (scale, true));
+            return ::patch::apply::apply(ctx, Some(&scale), &config, call.query.flag("force"))
+                .map(|scale| (scale, true));
         }
         _ => return Err(patch::unsupported(call)),
     }
@@ -72,7 +71,7 @@ fn patched(call: &Call, current: &Value, ctx: &Context<'_>) -> Result<(Value, bo
 
 /// A patch that leads to something that is no Scale.
 fn patch_refused(patched: &str, why: &str) -> Status {
-    let error = api::field::FieldError::invalid("patch", &patched.into(), why);
+    let error = schema::field::FieldError::invalid("patch", &patched.into(), why);
     Status::invalid("", "", "", &vec![error])
 }
 
@@ -83,7 +82,7 @@ fn check_kind(scale: &Value) -> Result<()> {
     if kind.is_empty() || (kind, version) == ("Scale", "autoscaling/v1") {
         return Ok(());
     }
-    let (group, name) = api::catalogue::split_api_version(version);
+    let (group, name) = schema::catalogue::split_api_version(version);
     let why = match types::find(group, name, kind) {
         Some(_) => format!("converting ({name}.{kind}) to (autoscaling.Scale): unknown conversion"),
         None => write::unregistered(kind, version),
@@ -99,14 +98,14 @@ async fn change(
     let ty = types::find("autoscaling", "v1", "Scale").ok_or_else(Status::no_such_path)?;
     let (manager, now) = (call.field_manager(), clock::now());
     let ctx = Context {
-        schema: api::schema::builtin(),
+        schema: schema::builtin(),
         ty,
         api_version: "autoscaling/v1",
         kind: "Scale",
         manager: &manager,
         subresource: "scale",
         now: &now,
-        reset: api::apply::reset_fields("autoscaling", "scales", "", false),
+        reset: ::patch::apply::reset_fields("autoscaling", "scales", "", false),
         versions: None,
     };
     let paths = replicas_paths(&call.kind);
@@ -117,7 +116,7 @@ async fn change(
         let mut value = current(call, &old).await?;
         let owners = value["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
         let mut before = read_for_write(call, &value)?;
-        before["metadata"]["managedFields"] = api::apply::scale_entries(&owners, &paths).into();
+        before["metadata"]["managedFields"] = ::patch::apply::scale_entries(&owners, &paths).into();
         let (mut scale, tracked) = make(&before, &ctx)?;
         decode::conform(ctx.schema, ty, &mut scale).map_err(&refuse)?;
         update::check_uid(call, scale["metadata"]["uid"].as_str().unwrap_or_default(), &old)?;
@@ -125,12 +124,12 @@ async fn change(
             return Err(Status::modified(call.kind.group(), call.kind.plural(), &call.target.name));
         }
         // The replicas of a custom object are checked where they are kept.
-        let errors = if call.kind.custom.is_some() { Vec::new() } else { api::validate::scale(&scale) };
+        let errors = if call.kind.custom.is_some() { Vec::new() } else { rules::validate::scale(&scale) };
         if !errors.is_empty() {
             return Err(Status::invalid("autoscaling", "Scale", &call.target.name, &errors));
         }
         if !tracked {
-            api::apply::track_update(&ctx, Some(&before), &mut scale);
+            ::patch::apply::track_update(&ctx, Some(&before), &mut scale);
         }
         admission::review(call, admission::Operation::Update, &mut scale, Some(&before)).await?;
         match call.kind.custom.as_ref().and_then(|c| c.version()) {
@@ -138,7 +137,7 @@ async fn change(
             None => strategy::scale::set(&call.kind.resource, &mut value, &scale),
         }
         let scale_owners = scale["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
-        if let Some(owners) = api::apply::parent_entries(&owners, &scale_owners, &call.kind.api_version, &paths) {
+        if let Some(owners) = ::patch::apply::parent_entries(&owners, &scale_owners, &call.kind.api_version, &paths) {
             value["metadata"]["managedFields"] = owners.into();
         }
         if let Some(object) = update::replace(call, &old, value, false).await? {

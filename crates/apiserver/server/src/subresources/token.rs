@@ -1,6 +1,6 @@
 //! TokenRequest: a short-lived token for a ServiceAccount.
 
-use api::status::Result;
+use schema::status::Result;
 use serde_json::Value;
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 pub async fn request(call: &Call) -> Result<Reply> {
     call.check_write_options("CreateOptions")?;
     let mut request = write::receive_kind(call, "authentication.k8s.io/v1", "TokenRequest")?;
-    api::defaults::apply("authentication.k8s.io", "v1", "TokenRequest", &mut request);
+    rules::defaults::apply("authentication.k8s.io", "v1", "TokenRequest", &mut request);
     // A namespace that is ending gives out nothing new, whether or not the account is still there.
     let account = serde_json::json!({"metadata": {"name": call.target.name}});
     admission::namespace(call, &account)?;

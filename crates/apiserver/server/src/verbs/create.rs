@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use api::{
-    names,
-    selector::scan,
-    status::{Result, Status},
-    strategy,
-};
+use rules::strategy;
+use schema::names;
+use schema::selector::scan;
+use schema::status::{Result, Status};
 use serde_json::{Value, json};
 
 use super::write::{self, Written};
@@ -136,7 +134,7 @@ pub async fn insert_tracked(call: &Call, mut value: Value) -> Result<Arc<Object>
             write::to_stored(&call.kind, &mut final_value)?;
             strategy::prepare_create(&stored_kind.resource, &mut final_value, strategy::Now { rfc3339: &now });
             if call.kind.is_definition() {
-                api::crd::prepare(&mut final_value, None);
+                rules::crd::prepare(&mut final_value, None);
             }
         }
         let mut beside = admission::allocate(call, &mut final_value)?;

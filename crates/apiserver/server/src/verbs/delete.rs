@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use api::{
-    field::FieldError,
-    status::{Result, Status},
-    strategy,
-};
+use rules::strategy;
+use schema::field::FieldError;
+use schema::status::{Result, Status};
 use serde_json::{Value, json};
 
 use super::{
@@ -173,7 +171,7 @@ pub fn mark(kind: &Kind, value: &mut Value, options: &Options) -> bool {
             finalizers.push(cleanup.into());
         }
         let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
-        api::crd::terminating(value, "InstanceDeletionPending", message, &clock::now());
+        rules::crd::terminating(value, "InstanceDeletionPending", message, &clock::now());
     }
     let namespace_pending = &*kind.collection == "core/namespaces"
         && value["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::status::Result;
+use schema::status::Result;
 use store::Revision;
 
 use super::options;

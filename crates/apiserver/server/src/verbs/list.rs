@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use api::status::{Result, Status};
 use base64::{
     Engine,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
+use schema::status::{Result, Status};
 use serde::{Deserialize, Serialize};
 use store::Revision;
 

@@ -1,9 +1,7 @@
 //! ListOptions: the rules about resourceVersion, its match, initial events, limit and continue. Pure but for the query.
 
-use api::{
-    field::FieldError,
-    status::{Cause, Result, Status},
-};
+use schema::field::FieldError;
+use schema::status::{Cause, Result, Status};
 use store::Revision;
 
 use crate::request::Query;

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use api::{
-    decode,
-    patch::go::json_name,
-    status::{Result, Status},
-};
+use codec::decode;
+use schema::go::json_name;
+use schema::status::{Result, Status};
 use serde_json::{Value, json};
 
 use super::{create, update, write};
@@ -43,7 +41,7 @@ pub fn unsupported(call: &Call) -> Status {
 }
 
 fn invalid_option(field: &str, why: &str) -> Status {
-    let error = api::field::FieldError::forbidden(field, why);
+    let error = schema::field::FieldError::forbidden(field, why);
     Status::invalid("meta.k8s.io", "PatchOptions", "", &vec![error])
 }
 
@@ -53,7 +51,7 @@ async fn json_patch(call: &Call) -> Result<Reply> {
         return Err(undecodable(&body.value, "[]handlers.jsonPatchOp"));
     }
     patched(call, &Patch { shown: String::new(), duplicates: Vec::new(), strategic: false }, |value| {
-        api::patch::json_to_any(value, &call.body)
+        patch::json_to_any(value, &call.body)
     })
     .await
 }
@@ -62,7 +60,7 @@ async fn merge_patch(call: &Call) -> Result<Reply> {
     let body = patch_object(call)?;
     let patch = Patch { shown: String::new(), duplicates: body.duplicates, strategic: false };
     patched(call, &patch, |value| {
-        api::patch::merge(value, &body.value);
+        patch::merge(value, &body.value);
         Ok(())
     })
     .await
@@ -79,10 +77,10 @@ async fn strategic_patch(call: &Call) -> Result<Reply> {
         let why = format!("json: cannot unmarshal {what} into Go value of type map[string]interface {{}}");
         return Err(Status::bad_request(why));
     }
-    let patch = Patch { shown: api::patch::go::plain(&body.value), duplicates: body.duplicates, strategic: true };
+    let patch = Patch { shown: schema::go::plain(&body.value), duplicates: body.duplicates, strategic: true };
     patched(call, &patch, |value| {
         let (schema, ty) = call.kind.schema().ok_or_else(Status::no_such_path)?;
-        api::patch::strategic(&schema, ty, value, &body.value)
+        patch::strategic(&schema, ty, value, &body.value)
     })
     .await
 }
@@ -99,7 +97,7 @@ impl Patch {
         // Upstream decodes the result of a strategic patch by other means, which have other words for a wrong type.
         let why = if self.strategic { unrestorable(why) } else { why.to_owned() };
         let shown = if self.strategic { &self.shown } else { patched };
-        let error = api::field::FieldError::invalid("patch", &shown.into(), &why);
+        let error = schema::field::FieldError::invalid("patch", &shown.into(), &why);
         Status::invalid("", "", "", &vec![error])
     }
 }
@@ -198,7 +196,7 @@ fn accept(call: &Call, mut value: Value, patch: &Patch, old: &Object) -> Result<
     if kind.custom.is_some() && value["apiVersion"].as_str().is_none_or(str::is_empty) {
         return Err(Status::internal("Object 'apiVersion' is missing in 'object has no apiVersion field'"));
     }
-    if asked.is_none() && !api::strategy::allow_unconditional_update(kind.group(), kind.plural()) {
+    if asked.is_none() && !rules::strategy::allow_unconditional_update(kind.group(), kind.plural()) {
         return Err(update::unversioned(call));
     }
     create::place(call, &mut value)?;
@@ -256,16 +254,16 @@ fn conform(call: &Call, value: &mut Value, patch: &Patch, patched: &str) -> Resu
     if got_version.is_empty() {
         return Err(nameless(call, value, patch, patched));
     }
-    let from = api::catalogue::split_api_version(&got_version);
+    let from = schema::catalogue::split_api_version(&got_version);
     let refuse = |why: &str| patch.refuse(patched, why);
     let mut unknown = Vec::new();
     if let Some(ty) = types::find(from.0, from.1, &got_kind) {
-        unknown = decode::conform(api::schema::builtin(), ty, value).map_err(|why| refuse(&why))?;
+        unknown = decode::conform(schema::builtin(), ty, value).map_err(|why| refuse(&why))?;
     }
     if let Some(why) = write::is_of_other_kind(kind, &got_kind, &got_version) {
         return Err(refuse(&why));
     }
-    api::convert::convert(kind.name(), from, (kind.group(), &kind.resource.version), value)
+    rules::convert::convert(kind.name(), from, (kind.group(), &kind.resource.version), value)
         .map_err(|why| refuse(&why))?;
     Ok(unknown)
 }
@@ -296,7 +294,7 @@ fn judge_strict(call: &Call, patch: &Patch, patched: &str, unknown: Vec<String>)
 
 async fn apply(call: &Call, force: bool) -> Result<Reply> {
     if call.query.get("fieldManager").is_empty() {
-        let error = api::field::FieldError::required("fieldManager", "is required for apply patch");
+        let error = schema::field::FieldError::required("fieldManager", "is required for apply patch");
         return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", &vec![error]));
     }
     let config = read_config(call)?;
@@ -316,7 +314,7 @@ async fn apply(call: &Call, force: bool) -> Result<Reply> {
                     return Err(Status::conflict(call.kind.group(), call.kind.plural(), &call.target.name, &why));
                 }
                 update::check_name(call, &config)?;
-                let mut value = api::apply::apply(&ctx, None, &config, force)?;
+                let mut value = patch::apply::apply(&ctx, None, &config, force)?;
                 settle(call, &mut value)?;
                 match create::insert_tracked(call, value).await {
                     Err(status) if status.reason == "AlreadyExists" => {}
@@ -343,7 +341,7 @@ fn settle(call: &Call, value: &mut Value) -> Result<()> {
 
 async fn apply_once(
     call: &Call,
-    ctx: &api::apply::Context<'_>,
+    ctx: &patch::apply::Context<'_>,
     old: &Arc<Object>,
     config: &Value,
     force: bool,
@@ -354,7 +352,7 @@ async fn apply_once(
         return Err(Status::modified(call.kind.group(), call.kind.plural(), &call.target.name));
     }
     let live = current(call, &*convert::object(&call.server, &call.kind, old).await?)?;
-    let mut value = api::apply::apply(ctx, Some(&live), config, force)?;
+    let mut value = patch::apply::apply(ctx, Some(&live), config, force)?;
     settle(call, &mut value)?;
     update::replace(call, old, value, false).await
 }
@@ -394,7 +392,7 @@ fn check_config(call: &Call, config: &Value) -> Result<()> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (api_version, kind) = (text(&config["apiVersion"]), text(&config["kind"]));
     if kind != call.kind.name() || api_version != call.kind.api_version {
-        let (group, version) = api::catalogue::split_api_version(&api_version);
+        let (group, version) = schema::catalogue::split_api_version(&api_version);
         return Err(Status::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")));
     }
     let name = text(&config["metadata"]["name"]);

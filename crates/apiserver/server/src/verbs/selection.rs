@@ -1,9 +1,7 @@
 //! Which objects of a collection a list, watch or collection delete is about.
 
-use api::{
-    selector::{FieldSelector, LabelSelector, scan},
-    status::{Result, Status},
-};
+use schema::selector::{FieldSelector, LabelSelector, scan};
+use schema::status::{Result, Status};
 
 use crate::{
     call::Call, exports::View, kinds::Kind, object::Object, render, webhooks::convert, workspaces::wildcard::EVERYWHERE,

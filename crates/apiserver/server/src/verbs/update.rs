@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use api::{
-    status::{Result, Status},
-    strategy,
-};
+use rules::strategy;
+use schema::status::{Result, Status};
 use serde_json::Value;
 
 use super::{
@@ -63,7 +61,7 @@ pub async fn update(call: &Call) -> Result<Reply> {
 /// The kind is not changed without saying which version of the object is meant.
 pub fn unversioned(call: &Call) -> Status {
     let why = "must be specified for an update";
-    let error = api::field::FieldError::invalid("metadata.resourceVersion", &0.into(), why);
+    let error = schema::field::FieldError::invalid("metadata.resourceVersion", &0.into(), why);
     Status::invalid(call.kind.group(), call.kind.plural(), &call.target.name, &vec![error])
 }
 
@@ -183,7 +181,7 @@ pub async fn replace(call: &Call, old: &Arc<Object>, mut new: Value, tracked: bo
             );
         }
         if kind.is_definition() && subresource.is_empty() {
-            api::crd::prepare(&mut new, Some(&old_stored));
+            rules::crd::prepare(&mut new, Some(&old_stored));
         }
         beside = admission::reallocate(call, &mut new, &old_stored)?;
         match subresource {
@@ -196,7 +194,7 @@ pub async fn replace(call: &Call, old: &Arc<Object>, mut new: Value, tracked: bo
         admission::validate(call, &new, Some(&old_stored)).await?;
         write::warn_about(call, &new, Some(&old_stored));
     }
-    if api::apply::keep_times(&old_stored, &mut new) || is_same(&old_stored, &new) {
+    if patch::apply::keep_times(&old_stored, &mut new) || is_same(&old_stored, &new) {
         return Ok(Some(old.clone()));
     }
     let to = To::Value { value: &new, replicas: owner::replicas(call, &new) };

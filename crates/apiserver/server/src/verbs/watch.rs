@@ -5,8 +5,8 @@ use std::{
     time::Duration,
 };
 
-use api::status::{Result, Status};
 use bytes::Bytes;
+use schema::status::{Result, Status};
 use serde_json::json;
 use store::Revision;
 use tokio::{sync::watch, time::Instant};

@@ -2,17 +2,14 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use api::{
-    apply::BuiltInVersions,
-    decode,
-    field::FieldErrors,
-    patch::go::json_name,
-    proto,
-    schema::{Schema, TypeId},
-    status::{Result, Status},
-    strategy, validate,
-};
 use bytes::Bytes;
+use codec::{decode, proto};
+use rules::convert::BuiltInVersions;
+use rules::{strategy, validate};
+use schema::field::FieldErrors;
+use schema::go::json_name;
+use schema::status::{Result, Status};
+use schema::{Schema, TypeId};
 use serde_json::Value;
 use store::{Commit, Compare, Op, Outcome, Revision};
 
@@ -52,11 +49,11 @@ pub fn receive_as(call: &Call, api_version: &str, kind: &str) -> Result<Received
 fn receive_protobuf(call: &Call, expected: &str) -> Result<Received> {
     let unknown = proto::unwrap(&call.body)
         .map_err(|status| Status::bad_request(unrecognized(call, expected, &status.message)))?;
-    let (group, version) = api::catalogue::split_api_version(&unknown.api_version);
+    let (group, version) = schema::catalogue::split_api_version(&unknown.api_version);
     let ty = types::find(group, version, &unknown.kind).ok_or_else(|| {
         cannot_handle(&unknown.kind, version, expected, &unregistered(&unknown.kind, &unknown.api_version))
     })?;
-    let mut value = proto::decode(api::schema::builtin(), ty, unknown.raw)
+    let mut value = proto::decode(schema::builtin(), ty, unknown.raw)
         .map_err(|why| cannot_handle(&unknown.kind, version, expected, &why))?;
     value["kind"] = unknown.kind.into();
     value["apiVersion"] = unknown.api_version.into();
@@ -124,7 +121,7 @@ pub fn receive_options(call: &Call, kind: &str) -> Result<Value> {
         return Err(Status::bad_request(what));
     }
     if let Some(ty) = types::find("", "v1", kind) {
-        decode::conform(api::schema::builtin(), ty, &mut value).map_err(Status::bad_request)?;
+        decode::conform(schema::builtin(), ty, &mut value).map_err(Status::bad_request)?;
     }
     Ok(value)
 }
@@ -134,8 +131,8 @@ pub fn receive_kind(call: &Call, api_version: &str, kind: &str) -> Result<Value>
     let Received { mut value, duplicates, format } = receive_as(call, api_version, kind)?;
     let said = |field: &str| value[field].as_str().unwrap_or_default();
     let (got_kind, got_version) = (said("kind").to_owned(), said("apiVersion").to_owned());
-    let (group, version) = api::catalogue::split_api_version(&got_version);
-    let (wanted_group, _) = api::catalogue::split_api_version(api_version);
+    let (group, version) = schema::catalogue::split_api_version(&got_version);
+    let (wanted_group, _) = schema::catalogue::split_api_version(api_version);
     // Old clients evict in a version that is served no more, and upstream still reads it.
     let read_as = if got_version == "policy/v1beta1" && got_kind == "Eviction" { "v1" } else { version };
     let Some(ty) = types::find(group, read_as, &got_kind) else {
@@ -152,8 +149,8 @@ pub fn receive_kind(call: &Call, api_version: &str, kind: &str) -> Result<Value>
         );
         return Err(Status::bad_request(what));
     }
-    let unknown = decode::conform(api::schema::builtin(), ty, &mut value)
-        .map_err(|why| cannot_handle(kind, version, kind, &why))?;
+    let unknown =
+        decode::conform(schema::builtin(), ty, &mut value).map_err(|why| cannot_handle(kind, version, kind, &why))?;
     let strict = decode::strict_errors(&call.body, format, duplicates, unknown);
     judge_strict_as(call, kind, version, strict)?;
     super::create::place(call, &mut value)?;
@@ -224,7 +221,7 @@ fn in_metadata<'a>(value: &'a mut Value, field: &str) -> Option<&'a mut Value> {
 pub fn check_kind(kind: &Kind, value: &Value) -> Result<()> {
     let text = |field: &str| value[field].as_str().unwrap_or_default();
     let (got_kind, got_version) = (text("kind"), text("apiVersion"));
-    let (_, version) = api::catalogue::split_api_version(got_version);
+    let (_, version) = schema::catalogue::split_api_version(got_version);
     let other_version = || {
         let expected = &kind.api_version;
         let what =
@@ -243,7 +240,7 @@ pub fn check_kind(kind: &Kind, value: &Value) -> Result<()> {
 
 /// What upstream's code has against an object of that kind in the place of one of ours, if it is of another.
 pub fn is_of_other_kind(kind: &Kind, got_kind: &str, got_version: &str) -> Option<String> {
-    let (group, version) = api::catalogue::split_api_version(got_version);
+    let (group, version) = schema::catalogue::split_api_version(got_version);
     if types::find(group, version, got_kind).is_none() {
         return Some(unregistered(got_kind, got_version));
     }
@@ -305,7 +302,7 @@ pub fn default(kind: &Kind, value: &mut Value) {
                 version.default(value);
             }
         }
-        None => api::defaults::apply(kind.group(), &kind.resource.version, kind.name(), value),
+        None => rules::defaults::apply(kind.group(), &kind.resource.version, kind.name(), value),
     }
 }
 
@@ -337,7 +334,7 @@ pub fn validate_create(server: &Server, kind: &Kind, value: &Value) -> Result<()
         }
         None if kind.is_definition() => {
             let mut errors = validate::metadata_create(&kind.resource, value);
-            errors.extend(api::crd::validate_definition(value, None));
+            errors.extend(rules::crd::validate_definition(value, None));
             errors
         }
         None => validate::create(&kind.resource, value),
@@ -361,7 +358,7 @@ pub fn validate_update(server: &Server, kind: &Kind, subresource: &str, new: &Va
         None if kind.is_definition() => {
             let mut errors = validate::metadata_update(new, old);
             if subresource.is_empty() {
-                errors.extend(api::crd::validate_definition(new, Some(old)));
+                errors.extend(rules::crd::validate_definition(new, Some(old)));
             }
             errors
         }
@@ -380,7 +377,7 @@ pub fn judge(kind: &Kind, value: &Value, errors: FieldErrors) -> Result<()> {
     let name = value["metadata"]["name"].as_str().unwrap_or_default();
     // Upstream names the kind and the group that the object says it is of.
     let said = |field: &str| value[field].as_str().filter(|said| !said.is_empty() && kind.custom.is_some());
-    let group = said("apiVersion").map_or(kind.group(), |version| api::catalogue::split_api_version(version).0);
+    let group = said("apiVersion").map_or(kind.group(), |version| schema::catalogue::split_api_version(version).0);
     Err(Status::invalid(group, said("kind").unwrap_or(kind.name()), name, &errors))
 }
 
@@ -480,8 +477,8 @@ pub fn without_revision(stored: &Bytes) -> Bytes {
 pub fn warn_about(call: &Call, new: &Value, old: Option<&Value>) {
     let kind = &call.kind;
     let warnings = match (&kind.custom, kind.is_definition()) {
-        (Some(_), _) => api::crd::finalizer_warnings(new, old),
-        (None, true) => api::crd::definition_warnings(new, old),
+        (Some(_), _) => rules::crd::finalizer_warnings(new, old),
+        (None, true) => rules::crd::definition_warnings(new, old),
         (None, false) => strategy::warnings(&kind.resource, new, old),
     };
     for warning in warnings {
@@ -526,7 +523,7 @@ pub fn track(call: &Call, live: Option<&Value>, new: &mut Value) {
     let Some((schema, ty)) = call.kind.schema() else { return };
     let (manager, now) = (call.field_manager(), clock::now());
     let versions = built_in_versions(&call.kind);
-    api::apply::track_update(&tracking(call, &schema, ty, &manager, &now, versions.as_ref()), live, new);
+    patch::apply::track_update(&tracking(call, &schema, ty, &manager, &now, versions.as_ref()), live, new);
 }
 
 /// What managedFields need to know of a write.
@@ -537,10 +534,10 @@ pub fn tracking<'a>(
     manager: &'a str,
     now: &'a str,
     versions: Option<&'a BuiltInVersions<'a>>,
-) -> api::apply::Context<'a> {
+) -> patch::apply::Context<'a> {
     let kind = &call.kind;
     let has_status = kind.resource.subresource("status").is_some();
-    api::apply::Context {
+    patch::apply::Context {
         schema,
         ty,
         api_version: &kind.api_version,
@@ -548,8 +545,8 @@ pub fn tracking<'a>(
         manager,
         subresource: &call.target.subresource,
         now,
-        reset: api::apply::reset_fields(kind.group(), kind.plural(), &call.target.subresource, has_status),
-        versions: versions.map(|v| v as &dyn api::apply::Versions),
+        reset: patch::apply::reset_fields(kind.group(), kind.plural(), &call.target.subresource, has_status),
+        versions: versions.map(|v| v as &dyn patch::apply::Versions),
     }
 }
 

@@ -9,11 +9,10 @@ use std::{
     time::Duration,
 };
 
-use api::{
-    crd::{self, Definition, Strategy},
-    status::{Result, Status},
-};
 use bytes::Bytes;
+use rules::crd;
+use rules::crd::{Definition, Strategy};
+use schema::status::{Result, Status};
 use serde_json::Value;
 
 use super::Endpoint;
@@ -225,7 +224,7 @@ async fn one(
 
 /// What comes from the store gets the defaults of the version in which it lies.
 fn defaulted(definition: &Definition, mut value: Value) -> Value {
-    let (_, version) = api::catalogue::split_api_version(value["apiVersion"].as_str().unwrap_or_default());
+    let (_, version) = schema::catalogue::split_api_version(value["apiVersion"].as_str().unwrap_or_default());
     if let Some(version) = definition.version(version) {
         version.default(&mut value);
     }
@@ -250,7 +249,7 @@ async fn ask(
     }
     let spoken = definition.conversion.review_version();
     let spoken = spoken.ok_or_else(|| failed("it accepts no known version of ConversionReview (v1)".to_owned()))?;
-    let desired = api::catalogue::api_version(&definition.group, version);
+    let desired = schema::catalogue::api_version(&definition.group, version);
     let uid = uuid::Uuid::new_v4().to_string();
     let review = crd::conversion_review(&uid, spoken, &desired, &values);
     let endpoint = server.conversions.endpoint(cluster, definition);

@@ -2,10 +2,8 @@
 //!
 //! Nothing of upstream's default policy is copied into it: that is the same everywhere and shared.
 
-use api::{
-    field::FieldError,
-    status::{Result, Status},
-};
+use schema::field::FieldError;
+use schema::status::{Result, Status};
 use serde_json::{Value, json};
 use store::Commit;
 

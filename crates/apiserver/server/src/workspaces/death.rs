@@ -5,7 +5,8 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use api::{selector::scan, status::Result};
+use schema::selector::scan;
+use schema::status::Result;
 use serde_json::Value;
 use store::{Commit, Compare, Op, Outcome};
 
@@ -168,7 +169,7 @@ impl Left {
         let (group, resource) = collection.split_once('/').unwrap_or(("", collection));
         *self
             .resources
-            .entry(api::status::qualified(if group == "core" { "" } else { group }, resource))
+            .entry(schema::status::qualified(if group == "core" { "" } else { group }, resource))
             .or_default() += 1;
         for finalizer in finalizers(object) {
             *self.finalizers.entry(finalizer).or_default() += 1;

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use api::status::{Result, Status};
+use schema::status::{Result, Status};
 use serde_json::Value;
 
 use super::{GROUP, path, wildcard::EVERYWHERE};

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use api::status::Result;
+use schema::status::Result;
 use serde_json::{Value, json};
 
 use super::{
@@ -72,7 +72,7 @@ fn move_along(server: &Server) {
     }
     for object in server.cache.snapshot(WORKSPACES).items.range("", "") {
         let Some(path) = path::of_object(&object.key).filter(|_| !light::is_light(object)) else { continue };
-        let url = api::selector::scan::string_at(&object.json, &["spec", "URL"]);
+        let url = schema::selector::scan::string_at(&object.json, &["spec", "URL"]);
         if url.is_some_and(|url| url != birth::url(server, &path)) {
             server.workspaces.queue.push(&object.key);
         }

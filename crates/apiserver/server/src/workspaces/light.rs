@@ -1,7 +1,8 @@
 //! Workspaces that are no logical clusters: mailboxes, one for each edge, which somebody else answers for. Nothing lies in them, so that
 //! all that there is of one is its object, and there can be as many as there are edges.
 
-use api::{selector::scan, status::Result};
+use schema::selector::scan;
+use schema::status::Result;
 use serde_json::{Map, Value, json};
 use store::{Commit, Compare, Op, Outcome, Revision};
 

@@ -24,7 +24,7 @@ use std::{
     },
 };
 
-use api::selector::scan;
+use schema::selector::scan;
 use serde_json::Value;
 use store::Revision;
 

@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use api::status::{Result, Status};
+use schema::status::{Result, Status};
 use serde_json::Value;
 use store::{Commit, Compare, Op, Revision};
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use api::selector::scan;
 use bytes::Bytes;
+use schema::selector::scan;
 use serde_json::Value;
 
 use crate::{

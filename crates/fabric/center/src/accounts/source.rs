@@ -1,6 +1,5 @@
 //! What a placed object shows at the center: how many edges hold it, and the status that they report.
 
-use api::status::{Result, Status};
 use bytes::Bytes;
 use kinds::{EdgeId, ObjectKey, names};
 use placement::{
@@ -8,6 +7,7 @@ use placement::{
     aggregate::{self, MOST_EDGES, Reported},
     health,
 };
+use schema::status::{Result, Status};
 use serde_json::{Value, json};
 use server::{internal::Internal, object::Object};
 

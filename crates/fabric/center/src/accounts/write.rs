@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use api::status::Result;
 use futures::{StreamExt, stream};
 use kinds::ObjectKey;
 use placement::Id;
+use schema::status::Result;
 use serde_json::{Value, json};
 use server::{clock, internal::Internal};
 

@@ -11,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use api::status::{Cause, Result, Status, qualified};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Response, header};
@@ -20,6 +19,8 @@ use kinds::{
     EdgeId, ObjectKey,
     forward::{Change, Done, Forward, MOST, PATH, STALE, Said, hexadecimal},
 };
+use placement::projection;
+use schema::status::{Cause, Result, Status, qualified};
 use serde_json::{Value, json};
 use server::{
     Also, Mount, Mounted, Server,
@@ -31,8 +32,6 @@ use server::{
 };
 use store::{Commit, Compare, Op};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
-
-use placement::projection;
 
 use crate::{Fleet, bodies::Bounds, bound, edges::Edge, refused::EVENT};
 
@@ -243,7 +242,7 @@ fn remember(edge: &EdgeId, record: &Value) -> Op {
 }
 
 fn collection_of(key: &ObjectKey<'_>, value: &Value) -> Attributes {
-    let (group, version) = api::catalogue::split_api_version(value["apiVersion"].as_str().unwrap_or_default());
+    let (group, version) = schema::catalogue::split_api_version(value["apiVersion"].as_str().unwrap_or_default());
     Attributes {
         verb: "deletecollection".into(),
         group: group.to_owned(),

@@ -1,6 +1,5 @@
 //! A forwarded write as the request that a client here would send: one of five, whatever the edge says.
 
-use api::status::{Result, Status};
 use bytes::Bytes;
 use http::{Request, header};
 use http_body_util::Full;
@@ -9,6 +8,7 @@ use kinds::{
     forward::{Change, Forward},
     names,
 };
+use schema::status::{Result, Status};
 use serde_json::{Value, json};
 use server::object::Object;
 
@@ -30,7 +30,7 @@ pub fn request(
         }
         (Change::Patch(patch), "update", "") => {
             let mut whole = value.clone();
-            api::patch::merge(&mut whole, &bounded(patch)?);
+            patch::merge(&mut whole, &bounded(patch)?);
             ("PUT", "", "application/json", whole)
         }
         (Change::Replicas(replicas), "patch", "scale") => {

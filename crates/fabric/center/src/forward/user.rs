@@ -1,7 +1,7 @@
 //! Who somebody of an edge is at the center. An edge vouches for its own users only, so all of them have names that begin with its own.
 
-use api::status::{Result, Status};
 use kinds::{EdgeId, forward::LocalUser};
+use schema::status::{Result, Status};
 use server::{Server, identity::User};
 
 use crate::target;

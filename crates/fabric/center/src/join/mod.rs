@@ -8,13 +8,13 @@ mod token;
 
 use std::{sync::Arc, time::Duration};
 
-use api::status::{Result, Status};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response, header};
 use http_body_util::{BodyExt, Full};
 use kinds::{EdgeId, JoinReply, JoinRequest, join};
 use link::transport::paths;
+use schema::status::{Result, Status};
 use serde_json::Value;
 use server::{
     Mount, Mounted, Server,

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use api::status::{Result, Status};
 use http::Method;
 pub use kinds::join::{REVOKED, credential_of};
 use kinds::{EdgeId, join, names};
+use schema::status::{Result, Status};
 use serde_json::{Value, json};
 use server::{Server, identity::User};
 

@@ -6,12 +6,14 @@ use std::{
     time::Duration,
 };
 
-use api::{catalogue::Resource, selector::scan, status::Status};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::Response;
 use kinds::{ObjectKey, names};
 use link::{Desired, Key};
+use schema::catalogue::Resource;
+use schema::selector::scan;
+use schema::status::Status;
 use serde_json::Value;
 use server::{
     Mount, Mounted, Server,

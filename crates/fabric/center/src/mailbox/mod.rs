@@ -10,13 +10,13 @@ mod refuse;
 
 use std::{sync::Arc, time::Duration};
 
-use api::status::{Result, Status};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response, header::WARNING};
 use http_body_util::Full;
 use kinds::mailbox::{self, PROVIDER};
 use link::transport::paths;
+use schema::status::{Result, Status};
 use server::{
     Mount, Mounted, Server,
     body::Body,

@@ -6,13 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::status::{Result, Status};
 use futures::{
     FutureExt,
     future::{BoxFuture, Shared},
 };
 use http::{HeaderMap, Response};
 use kinds::EdgeId;
+use schema::status::{Result, Status};
 use server::{Server, body::Body, embedded::Embedded};
 use tokio::sync::{broadcast, mpsc};
 

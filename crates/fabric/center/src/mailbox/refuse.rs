@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use api::{selector::scan, status::Status};
 use kinds::{EdgeId, names};
+use schema::selector::scan;
+use schema::status::Status;
 use server::{Server, identity::Attributes, object::Object};
 
 /// Names the object in which the change belongs.

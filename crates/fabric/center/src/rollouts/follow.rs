@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use api::status::{Result, Status};
 use placement::{Id, engine::Saved, rollout::State};
+use schema::status::{Result, Status};
 use serde_json::Value;
 
 use super::{

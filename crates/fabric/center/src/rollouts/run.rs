@@ -6,12 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::status::Result;
 use placement::{
     Id, Key,
     engine::Saved,
     rollout::{Fact, Phase, Progress, RESUME, State, step},
 };
+use schema::status::Result;
 use serde_json::Value;
 use server::{Server, clock, internal::Internal};
 use tokio::sync::broadcast::{Receiver, error::RecvError, error::TryRecvError};
@@ -202,7 +202,7 @@ async fn end(fleet: &Fleet, server: &Arc<Server>, id: &Id, uid: &str) {
 
 /// Takes one rollout as far as it can go now.
 async fn advance(fleet: &Arc<Fleet>, server: &Arc<Server>, id: &Id) -> Result<()> {
-    let unavailable = |error: store::Error| api::status::Status::internal(error.to_string());
+    let unavailable = |error: store::Error| schema::status::Status::internal(error.to_string());
     let (uid, mut state, touched, moved, unsaved) = {
         let mut table = fleet.rollouts.table();
         let Some(rollout) = table.get_mut(id) else { return Ok(()) };

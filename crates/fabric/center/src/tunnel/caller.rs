@@ -1,8 +1,8 @@
 //! Who asks, as the edge is told. Pure.
 
-use api::status::{Result, Status};
 use http::{HeaderMap, HeaderName, Method};
 use kinds::EdgeId;
+use schema::status::{Result, Status};
 use server::identity::{Attributes, Mark, User};
 
 const ACCOUNT: &str = "system:serviceaccount:";

@@ -8,7 +8,6 @@ mod tickets;
 
 use std::{sync::Arc, time::Duration};
 
-use api::status::{Result, Status};
 use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use kinds::EdgeId;
@@ -16,6 +15,7 @@ use link::{
     Message,
     transport::{self, Stream, paths},
 };
+use schema::status::{Result, Status};
 use server::{
     Mount, Mounted, Server,
     body::Body,

@@ -2,11 +2,6 @@
 
 use std::sync::{Arc, OnceLock};
 
-use api::{
-    catalogue::Resource,
-    selector::{FieldSelector, LabelSelector},
-    status::{Result, Status},
-};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{
@@ -15,6 +10,9 @@ use http::{
 };
 use http_body_util::Full;
 use node_api::{Node, usage::top};
+use schema::catalogue::Resource;
+use schema::selector::{FieldSelector, LabelSelector};
+use schema::status::{Result, Status};
 use serde_json::{Value, json};
 use server::{
     Mount, Mounted, Query, Server,

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// What [`api::patch::merge`] needs to make `new` of `old`. `None` if no merge patch can: it has no word for a null.
+/// What [`patch::merge`] needs to make `new` of `old`. `None` if no merge patch can: it has no word for a null.
 pub fn between(old: &Value, new: &Value) -> Option<Value> {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {
@@ -87,7 +87,7 @@ mod tests {
             match between(&old, &new) {
                 Some(patch) => {
                     let mut got = old.clone();
-                    api::patch::merge(&mut got, &patch);
+                    patch::merge(&mut got, &patch);
                     prop_assert_eq!(got, new);
                 }
                 None => prop_assert!(has_null(&new)),

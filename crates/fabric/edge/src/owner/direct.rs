@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api::status::Status;
 use kinds::forward::{self, Done, Forward, hexadecimal};
+use schema::status::Status;
 use serde_json::Value;
 use server::{
     Server, object,

@@ -13,13 +13,13 @@ mod way;
 
 use std::sync::Arc;
 
-use api::status::{Result, Status};
 use futures::future::BoxFuture;
 use kinds::{
     ObjectKey,
     forward::{self, Forward, LocalUser},
     names,
 };
+use schema::status::{Result, Status};
 use server::{
     cache::Observer,
     owner::{Carried, Change, Owner, To},
@@ -150,7 +150,7 @@ fn key_of<'a>(change: &'a Change<'_>) -> Option<ObjectKey<'a>> {
 fn away(change: &Change<'_>) -> Status {
     let (group, resource) = change.collection.split_once('/').unwrap_or_default();
     let group = if group == "core" { "" } else { group };
-    let what = api::status::qualified(group, resource);
+    let what = schema::status::qualified(group, resource);
     let name = change.old.name();
     let shown = change.server.cache.get("core/configmaps", &format!("{CLUSTER}/{}/{}", show::NAMESPACE, show::NAME));
     let since = shown.map(|shown| shown.value()["data"]["since"].as_str().unwrap_or_default().to_owned());

@@ -170,7 +170,7 @@ pub fn apply_edge(value: &mut Value, patch: &Value) {
     let names = have.as_array().into_iter().flatten().filter_map(Value::as_str);
     let names: Vec<String> = names.map(str::to_owned).collect();
     value["metadata"]["finalizers"] = names.iter().map(|name| (name.clone(), true)).collect();
-    api::patch::merge(value, patch);
+    patch::merge(value, patch);
     let wanted = value["metadata"]["finalizers"].as_object().cloned().unwrap_or_default();
     let kept = names.iter().filter(|name| wanted.contains_key(*name)).cloned();
     let added = wanted.keys().filter(|name| !names.contains(name)).cloned();

@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use api::{
-    selector::scan,
-    status::{Result, Status},
-};
 use kinds::{
     ObjectKey,
     forward::{self, Forward},
     names,
 };
+use schema::selector::scan;
+use schema::status::{Result, Status};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use server::{

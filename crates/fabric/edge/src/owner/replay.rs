@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api::status::Status;
 use kinds::forward::{Said, Standing};
+use schema::status::Status;
 use server::Server;
 use tokio::sync::watch;
 

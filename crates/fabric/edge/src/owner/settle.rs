@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use api::status::Status;
 use kinds::{
     ObjectKey,
     forward::{self, Done, hexadecimal},
     names,
 };
+use schema::status::Status;
 use serde_json::{Value, json};
 use server::{Server, clock, internal::Internal};
 use store::Commit;
@@ -115,7 +115,7 @@ fn drop_finalizer(write: &mut OfflineWrite) {
 fn result(base: Option<Value>, change: &forward::Change) -> Option<Value> {
     let mut value = base?;
     match change {
-        forward::Change::Patch(patch) => api::patch::merge(&mut value, patch),
+        forward::Change::Patch(patch) => patch::merge(&mut value, patch),
         forward::Change::Replicas(replicas) => value["spec"]["replicas"] = (*replicas).into(),
         forward::Change::Delete(_) => return None,
     }

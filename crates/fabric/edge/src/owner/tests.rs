@@ -64,7 +64,7 @@ impl Inner {
             );
         }
         match &write.change {
-            forward::Change::Patch(patch) => api::patch::merge(self.content.as_mut().unwrap(), patch),
+            forward::Change::Patch(patch) => patch::merge(self.content.as_mut().unwrap(), patch),
             forward::Change::Replicas(_) => {}
             forward::Change::Delete(_) => self.content = None,
         }

@@ -1,10 +1,8 @@
 //! What a StatusCollector asks for, read and compiled once.
 
-use api::{
-    crd::cel::{COST_OF_ONE, Expression, Failure, Value as Cel, to_json},
-    selector::LabelSelector,
-};
+use cel::{COST_OF_ONE, Expression, Failure, Value as Cel, to_json};
 use kinds::ObjectKey;
+use schema::selector::LabelSelector;
 use serde_json::Value;
 
 use super::number::Kind;

@@ -2,7 +2,7 @@
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
-use api::quantity::Quantity;
+use schema::quantity::Quantity;
 use serde_json::Value;
 
 /// In one unit.

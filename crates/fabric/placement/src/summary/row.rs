@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use api::crd::cel::{self, Value as Cel};
+use cel;
+use cel::Value as Cel;
 use serde_json::{Value, json};
 
 use super::{

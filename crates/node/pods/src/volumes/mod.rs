@@ -72,7 +72,7 @@ pub fn means(volume: &Volume) -> Means<'_> {
 /// How large a directory of the pod's own may become, in bytes and as it was written.
 pub fn limit(volume: &Volume) -> Option<(u64, &str)> {
     let limit = volume.empty_dir.as_ref()?.size_limit.as_ref()?;
-    let bytes = u64::try_from(limit.0.parse::<api::quantity::Quantity>().ok()?.value()).ok()?;
+    let bytes = u64::try_from(limit.0.parse::<schema::quantity::Quantity>().ok()?.value()).ok()?;
     (bytes > 0).then_some((bytes, limit.0.as_str()))
 }
 

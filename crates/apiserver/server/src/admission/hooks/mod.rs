@@ -6,7 +6,7 @@ mod validate;
 
 use std::{sync::Arc, time::Duration};
 
-use api::status::{Result, Status};
+use schema::status::{Result, Status};
 use serde_json::Value;
 
 use super::{

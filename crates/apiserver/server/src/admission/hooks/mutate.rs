@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use api::status::{Result, Status};
+use schema::status::{Result, Status};
 use serde_json::Value;
 
 use super::Form;
@@ -84,7 +84,7 @@ fn apply(name: &str, form: &mut Form, patch: &[u8]) -> Result<bool> {
         return Err(Status::internal(why));
     };
     let before = object.clone();
-    api::patch::json(object, patch).map_err(|status| {
+    patch::json(object, patch).map_err(|status| {
         Status::internal(format!("admission webhook {name:?} returned a patch that does not apply: {}", status.message))
     })?;
     Ok(*object != before)

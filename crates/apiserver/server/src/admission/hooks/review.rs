@@ -1,7 +1,7 @@
 //! AdmissionReview: the question as it is sent, and what an answer says. No I/O.
 
-use api::status::Status;
 use base64::{Engine, engine::general_purpose::STANDARD};
+use schema::status::Status;
 use serde_json::{Value, json};
 
 use super::Form;

@@ -1,7 +1,7 @@
 //! Webhooks that only judge: all at once, and every one of them must agree.
 
-use api::status::Result;
 use futures::future::join_all;
+use schema::status::Result;
 
 use crate::admission::{question::Question, registry::Workspace};
 

@@ -6,15 +6,12 @@ mod restricted;
 #[cfg(test)]
 mod tests;
 
-use api::{
-    field::FieldError,
-    status::{Result, Status},
-};
+use schema::field::FieldError;
+use schema::status::{Result, Status};
 use serde_json::Value;
 
 use super::forbid;
 use crate::call::Call;
-
 use pod::{Pod, Violation, text};
 
 const LABEL: &str = "pod-security.kubernetes.io/";

@@ -1,6 +1,6 @@
 //! One policy held against one request, with one set of parameters.
 
-use api::crd::cel::{COST_OF_ALL, Failure, Value, from_json};
+use cel::{COST_OF_ALL, Failure, Value, from_json};
 
 use super::{Policy, Source, Validation, variables::Variables};
 use crate::admission::{

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::status::{Cause, Result, Status};
+use schema::status::{Cause, Result, Status};
 use serde_json::{Value, json};
 
 use super::{

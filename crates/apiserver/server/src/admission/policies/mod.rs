@@ -9,7 +9,7 @@ mod variables;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::crd::cel::Expression;
+use cel::Expression;
 use serde_json::Value;
 
 use super::{expressions::Conditions, matching::Constraints};

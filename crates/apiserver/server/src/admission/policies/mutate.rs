@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use api::{
-    crd::cel::{COST_OF_ALL, Value as Made, from_json, to_json},
-    status::{Cause, Result, Status},
-};
+use cel::{COST_OF_ALL, Value as Made, from_json, to_json};
+use schema::status::{Cause, Result, Status};
 use serde_json::Value;
 
 use super::{Binding, Mutation, Policies, Policy, Source, judge::is_outside, params, variables::Variables};
@@ -223,7 +221,7 @@ fn patched(mut object: Value, mut patch: Value) -> Result<Value, String> {
     for operation in patch.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
         operation.retain(|key, value| key != "from" || value != "");
     }
-    api::patch::json_tested(&mut object, patch.to_string().as_bytes())
+    patch::json_tested(&mut object, patch.to_string().as_bytes())
         .map_err(|status| format!("JSON Patch: {}", status.message))?;
     Ok(object)
 }
@@ -235,7 +233,7 @@ fn overlaid(question: &Question<'_>, kind: &Kind, object: &Value, mut config: Va
             let of = question.kind_of(kind);
             let text = |field: &str| of[field].as_str().unwrap_or_default();
             types::find(text("group"), text("version"), text("kind"))
-                .map(|ty| (SchemaOf::BuiltIn(api::schema::builtin()), ty))
+                .map(|ty| (SchemaOf::BuiltIn(schema::builtin()), ty))
         }
     };
     let Some((schema, ty)) = schema else { return Err("this kind has no schema to merge by".to_owned()) };
@@ -245,5 +243,5 @@ fn overlaid(question: &Question<'_>, kind: &Kind, object: &Value, mut config: Va
             _ => config[field] = object[field].clone(),
         }
     }
-    api::apply::overlay(&schema, ty, object, &config).map_err(|why| format!("error applying patch: {why}"))
+    patch::apply::overlay(&schema, ty, object, &config).map_err(|why| format!("error applying patch: {why}"))
 }

@@ -1,6 +1,6 @@
 //! The parameters with which a binding uses its policy.
 
-use api::selector::LabelSelector;
+use schema::selector::LabelSelector;
 use serde_json::Value;
 
 use super::{Binding, Policy};
@@ -42,7 +42,7 @@ pub fn find(policy: &Policy, binding: &Binding, question: &Question<'_>) -> Resu
             let snapshot = call.server.cache.snapshot(&kind.collection);
             let prefix = format!("{}/{namespace}/", call.cluster);
             let chosen =
-                snapshot.items.range(&prefix, "").filter(|o| api::selector::scan::labels_match(&o.json, &selector));
+                snapshot.items.range(&prefix, "").filter(|o| schema::selector::scan::labels_match(&o.json, &selector));
             chosen.map(|o| shown(o)).collect::<Result<_, _>>()?
         }
         name => {

@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, collections::HashMap};
 
-use api::crd::cel::{Failure, Host, Value};
+use cel::{Failure, Host, Value};
 
 use super::{Policy, Source};
 use crate::admission::expressions::Scope;

@@ -31,7 +31,7 @@ fn with(pointer: &[&str], value: Value) -> Value {
         patch = json!({*name: patch});
     }
     let mut web = web();
-    api::patch::merge(&mut web, &patch);
+    patch::merge(&mut web, &patch);
     web
 }
 
@@ -162,7 +162,7 @@ proptest! {
         let held = held();
         let split = split(DEPLOYMENTS, &held, &old, &new).unwrap();
         let mut center = center_part(DEPLOYMENTS, &held, &old);
-        api::patch::merge(&mut center, &split.center);
+        patch::merge(&mut center, &split.center);
         prop_assert_eq!(&center, &center_part(DEPLOYMENTS, &held, &new));
         let mut got = old.clone();
         replace_center(DEPLOYMENTS, &held, &mut got, &center);
