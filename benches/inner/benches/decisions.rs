@@ -3,8 +3,9 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use identity::rbac::Roles;
+use identity::{Attributes, Authorizer, User};
 use serde_json::{Value, json};
-use server::identity::{Attributes, Authorizer, User, rbac::Roles};
 
 const BINDINGS: usize = 10_000;
 const NAMESPACES: usize = 500;

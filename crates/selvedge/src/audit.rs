@@ -65,14 +65,14 @@ impl AuditConfig {
         self.audit_log_batch_buffer_size = over.audit_log_batch_buffer_size.unwrap_or(self.audit_log_batch_buffer_size);
     }
 
-    pub fn options(&self) -> Option<server::audit::Options> {
-        let log = server::audit::LogOptions {
+    pub fn options(&self) -> Option<audit::Options> {
+        let log = audit::LogOptions {
             path: self.audit_log_path.clone()?,
             max_size: self.audit_log_maxsize,
             max_age: self.audit_log_maxage,
             max_backup: self.audit_log_maxbackup,
             buffer: self.audit_log_batch_buffer_size.max(1),
         };
-        Some(server::audit::Options { log, policy: self.audit_policy_file.clone() })
+        Some(audit::Options { log, policy: self.audit_policy_file.clone() })
     }
 }

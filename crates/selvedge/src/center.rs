@@ -104,11 +104,11 @@ pub fn options(config: &Config, store: &store::SealedStore) -> Result<server::Op
         plugins: config.plugins()?,
         audit: config.audit.options(),
         webhook_addresses: config.webhook_addresses()?,
-        limits: server::Limits {
+        limits: flow::Limits {
             reads: config.max_requests_inflight,
             writes: config.max_mutating_requests_inflight,
             history_age: Duration::from_secs(config.compaction_interval),
-            ..server::Limits::default()
+            ..flow::Limits::default()
         },
         ..server::Options::new(&config.data_dir, Arc::new(store.clone()))
     })
@@ -143,7 +143,7 @@ pub async fn open(config: &Config) -> Result<Arc<dyn Store>> {
 /// The store with Secrets, and what else was chosen, sealed.
 pub async fn sealed(config: &Config, store: Arc<dyn Store>) -> Result<store::SealedStore> {
     // What centers share of their identity opens more than any Secret.
-    let identity = format!("{}/", server::identity::shared::FILES);
+    let identity = format!("{}/", identity::shared::FILES);
     // What waits on an edge, and what came of it, may have been written to a Secret.
     let writes = [server::store_prefix("edge.selvedge.dev", "offlinewrites"), format!("{}/", ::center::REPLAYED)];
     let options = store::Sealing {

@@ -135,7 +135,7 @@ pub struct Config {
 
 impl Config {
     pub fn for_center() -> Self {
-        let limits = server::Limits::default();
+        let limits = flow::Limits::default();
         Self {
             data_dir: ".data/center".into(),
             listen: ([127, 0, 0, 1], 6443).into(),
@@ -292,7 +292,7 @@ impl Config {
             })
             .collect();
         if !prefixes.is_empty() {
-            prefixes.push(format!("{}/", server::identity::SHARED_FILES));
+            prefixes.push(format!("{}/", identity::SHARED_FILES));
         }
         prefixes
     }

@@ -16,9 +16,11 @@ use ::edge::{
 };
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
+use identity::User;
 use processes::Images;
 use serde::{Deserialize, Serialize};
-use server::{Mount, Server, identity::User, range::Range};
+use server::range::Range;
+use server::{Mount, Server};
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
@@ -472,7 +474,7 @@ async fn start(config: &Config, agent: &Arc<Agent>, runs: &Runs) -> Result<serve
     let ownership = Ownership::new(agent.clone());
     let common = center::options(config, &store)?;
     let options = server::Options {
-        limits: server::Limits { history: HISTORY, sessions: SESSIONS, ..common.limits },
+        limits: flow::Limits { history: HISTORY, sessions: SESSIONS, ..common.limits },
         observers: [agent.observer(), ownership.observer()]
             .into_iter()
             .chain(runs.cluster.as_ref().map(Cluster::observer))

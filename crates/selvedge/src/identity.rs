@@ -97,7 +97,7 @@ impl IdentityConfig {
         }
     }
 
-    pub fn options(&self) -> Result<server::identity::Options> {
+    pub fn options(&self) -> Result<identity::Options> {
         let time = |name: &str, text: &str, least: i64| {
             let seconds =
                 seconds(text).with_context(|| format!("{name} {text:?} is no time: write 90d, 12h, 30m or 45s"))?;
@@ -106,13 +106,13 @@ impl IdentityConfig {
             }
             Ok(seconds)
         };
-        let lifetimes = server::identity::Lifetimes {
+        let lifetimes = identity::Lifetimes {
             certificate: time("the lifetime of certificates", &self.certificate_lifetime, 4)?,
             edge: time("the lifetime of edges' certificates", &self.edge_certificate_lifetime, 4)?,
             signing_key: time("the lifetime of ServiceAccount keys", &self.service_account_key_lifetime, 0)?,
             token: time("the longest token", &self.service_account_max_token_expiration, 3600)?,
         };
-        Ok(server::identity::Options {
+        Ok(identity::Options {
             anonymous: self.anonymous_auth,
             token_file: self.token_auth_file.clone(),
             proxy_authority: self.requestheader_client_ca_file.clone(),
@@ -155,11 +155,11 @@ pub enum Keys {
 pub fn run(command: &Keys) -> Result<()> {
     match command {
         Keys::Rotate { data_dir } => {
-            let (_, key) = server::identity::keys::make(&pki(data_dir)?, now())?;
+            let (_, key) = identity::keys::make(&pki(data_dir)?, now())?;
             say(&format!("{}\n", key.id()))
         }
         Keys::List { data_dir } => {
-            let keys = server::identity::keys::list(&pki(data_dir)?)?;
+            let keys = identity::keys::list(&pki(data_dir)?)?;
             let line = |(id, made): &(String, i64)| format!("{id}  {}s\n", now() - made);
             say(&keys.iter().map(line).collect::<String>())
         }
@@ -199,6 +199,6 @@ mod tests {
         }
         let short = IdentityConfig { certificate_lifetime: "1s".into(), ..IdentityConfig::default() };
         assert!(short.options().unwrap_err().to_string().contains("too short"));
-        assert_eq!(IdentityConfig::default().options().unwrap().lifetimes, server::identity::Lifetimes::default());
+        assert_eq!(IdentityConfig::default().options().unwrap().lifetimes, identity::Lifetimes::default());
     }
 }

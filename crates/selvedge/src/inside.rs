@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use identity::User;
 use kube::Client;
-use server::{Server, identity::User, local::Local};
+use server::Server;
+use server::local::Local;
 
 /// A client in somebody's name.
 pub fn client(server: &Arc<Server>, user: User) -> Client {

@@ -9,12 +9,14 @@ use std::{
 };
 
 use ::edge::node::Top;
+use identity::User;
 use network::{Network, Services};
 use node_api::Node;
 use pods::{Pods, runtime::Runtime};
 use processes::{Image, Images, Processes};
 use serde::{Deserialize, Serialize};
-use server::{Mount, Server, identity::User, range::Range};
+use server::range::Range;
+use server::{Mount, Server};
 use tokio::sync::watch;
 
 use crate::inside;

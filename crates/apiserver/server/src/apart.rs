@@ -23,6 +23,7 @@ use std::{
 
 use cel::{COST_OF_ALL, Failure};
 use futures::future::BoxFuture;
+use request::Verb;
 use schema::field::FieldErrors;
 use schema::status::Result;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -31,7 +32,6 @@ use crate::{
     Server,
     call::Call,
     negotiate::{Format, Shape},
-    request::Verb,
     respond,
 };
 

@@ -2,29 +2,16 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
+use audit::Audit;
+use cache::{Cache, Observer};
+use flow::{Inflight, Limits};
+use identity::Identity;
 use tokio::sync::watch;
 
 use crate::{
-    Mount, Plugins, Protocol, Server,
-    admission::Registry,
-    aggregation::Aggregation,
-    audit::Audit,
-    authorize::Authorization,
-    cache::{Cache, Observer},
-    exports::Exports,
-    flows::Flows,
-    identity::Identity,
-    kinds::Kinds,
-    limits::{Inflight, Limits},
-    listen,
-    metrics::Metrics,
-    onward::Kubelets,
-    openapi::Documents,
-    owner::Owner,
-    places::Places,
-    range::Range,
-    webhooks::Reach,
-    workspaces::Workspaces,
+    Mount, Plugins, Protocol, Server, admission::Registry, aggregation::Aggregation, authorize::Authorization,
+    exports::Exports, flows::Flows, kinds::Kinds, listen, metrics::Metrics, onward::Kubelets, openapi::Documents,
+    owner::Owner, places::Places, range::Range, webhooks::Reach, workspaces::Workspaces,
 };
 
 /// What is known of the objects besides the objects: kept true by observers of the cache, so made before it.

@@ -5,23 +5,17 @@ use std::{
     sync::{Arc, LazyLock, PoisonError, RwLock},
 };
 
+use cache::{Change, ChangeKind, Observer};
 use http::{Extensions, HeaderMap, Method};
+use identity::nodes::Nodes;
+use identity::rbac::{Roles, Rule};
+use identity::signing::{EDGES, SYNCTARGETS, edge_of};
+use identity::{Attributes, Authorizer, Decision, ITSELF, User, impersonate, node_authorizer, nodes, policy};
+use request::{Query, ROOT, Target, Verb};
 use schema::selector::FieldSelector;
 use schema::status::{Result, Status};
 
-use crate::{
-    Server, audit,
-    cache::{Cache, Change, ChangeKind, Observer},
-    identity::{
-        Attributes, Authorizer, Bound, Decision, Found, ITSELF, Lookup, User, impersonate, node_authorizer,
-        nodes::{self, Nodes},
-        policy,
-        rbac::{Roles, Rule},
-        signing::{EDGES, SYNCTARGETS, edge_of},
-    },
-    request::{Query, ROOT, Target, Verb},
-    workspaces::{self, wildcard::EVERYWHERE},
-};
+use crate::{Server, workspaces, workspaces::wildcard::EVERYWHERE};
 
 /// The roles of every workspace.
 #[derive(Default)]
@@ -254,33 +248,13 @@ pub fn of_request(verb: Verb, target: &Target, query: &Query) -> Attributes {
     attributes
 }
 
-impl Lookup for Cache {
-    fn find(&self, cluster: &str, kind: Bound, namespace: &str, name: &str) -> Option<Found> {
-        let collection = match kind {
-            Bound::ServiceAccount => "core/serviceaccounts",
-            Bound::Pod => "core/pods",
-            Bound::Secret => "core/secrets",
-            Bound::Node => "core/nodes",
-        };
-        let value = self.get(collection, &format!("{cluster}/{namespace}/{name}"))?.value();
-        let metadata = &value["metadata"];
-        let deletion = metadata["deletionTimestamp"].as_str().and_then(|t| t.parse::<jiff::Timestamp>().ok());
-        let uid = metadata["uid"].as_str().unwrap_or_default().to_owned();
-        Some(Found { uid, deletion: deletion.map(|t| t.as_second()) })
-    }
-
-    fn secret(&self, cluster: &str, namespace: &str, name: &str) -> Option<serde_json::Value> {
-        Some(self.get("core/secrets", &format!("{cluster}/{namespace}/{name}"))?.value())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::collection::vec;
     use serde_json::json;
 
     use super::*;
-    use crate::identity::authenticate::MASTERS;
+    use identity::authenticate::MASTERS;
 
     /// Rights on single objects are enough to list and watch just them, but never to delete a collection.
     #[test]

@@ -3,22 +3,17 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use cache::Snapshot;
+use cache::object::Object;
 use http::HeaderMap;
+use identity::User;
+use request::{Query, Target, Verb};
 use schema::field::{FieldError, FieldErrorKind};
 use schema::status::{Result, Status};
 use store::Op;
 
 use crate::{
-    Server,
-    admission::Notes,
-    cache::Snapshot,
-    exports::View,
-    identity::User,
-    kinds::Kind,
-    negotiate::Accept,
-    object::Object,
-    request::{self, Query, Target, Verb},
-    warnings::Warnings,
+    Server, admission::Notes, exports::View, kinds::Kind, negotiate::Accept, warnings::Warnings,
     workspaces::wildcard::EVERYWHERE,
 };
 

@@ -2,13 +2,10 @@
 
 use std::{future::Future, time::Duration};
 
+use request::{Query, Route, Verb};
 use schema::status::{Result, Status};
 
-use crate::{
-    call::Call,
-    reply::Reply,
-    request::{Query, Route, Verb},
-};
+use crate::{call::Call, reply::Reply};
 
 /// Nobody may ask for more than upstream's server waits for anything. Asking for more, or for nothing, is asking for
 /// this.

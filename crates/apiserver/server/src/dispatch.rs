@@ -3,31 +3,34 @@
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use flow::body::{Arriving, Body};
+use flow::{Level, Seat};
 use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderMap, Method, Request, Response, header::ACCEPT, request::Parts};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
+use identity::{Attributes, Authorizer, Peer, User};
+use request::{Door, Path, Query, Route, Target, Verb};
 use schema::status::{Result, Status};
 
 use crate::{
-    Server, aggregation, apart, audit, authorize,
-    body::{Arriving, Body},
+    Server, aggregation, apart, authorize,
     call::Call,
-    deadline, exports,
-    flows::{self, Class, Slot},
-    identity::{Attributes, Authorizer, Peer, User},
+    deadline, exports, flows,
+    flows::{Class, Slot},
     kinds::{Kind, system},
-    limits::{self, Level, Seat},
     mount::{AnyBody, Mount, Mounted},
-    negotiate::{self, Accept, Format, Offer},
-    nonresource::{self, Here},
-    onward::{self, Upgraded},
+    negotiate,
+    negotiate::{Accept, Format, Offer},
+    nonresource,
+    nonresource::Here,
+    onward,
     reply::Reply,
-    request::{self, Door, Path, Query, Route, Target, Verb},
     respond, subresources, traces, verbs,
     webhooks::convert,
-    workspaces::{seen_from, wildcard::EVERYWHERE},
+    workspaces::seen_from,
+    workspaces::wildcard::EVERYWHERE,
 };
 
 /// More than this is not read for the sake of the connection alone, nor for longer.
@@ -62,7 +65,7 @@ impl Server {
     ) -> BoxFuture<'static, Response<Body>> {
         Box::pin(async move {
             let response = self.handle_from(request.map(Arriving::Stream), Sender::Peer(&peer)).await;
-            if let Some(upgraded) = response.extensions().get::<Upgraded>() {
+            if let Some(upgraded) = response.extensions().get::<flow::extensions::Upgraded>() {
                 upgraded.keep(Box::new(keep));
             }
             response
@@ -109,7 +112,7 @@ impl Server {
             class.tell(response.headers_mut());
         }
         if let Some(trail) = trail {
-            let streams = verb == "watch" || onward::goes_on(response.extensions());
+            let streams = verb == "watch" || flow::extensions::goes_on(response.extensions());
             response = trail.finish(response, streams).await;
         }
         self.metrics.observe(verb, response.status().as_u16(), started.elapsed());
@@ -251,7 +254,7 @@ impl Server {
         path: &str,
         class: Option<&Class>,
     ) -> Result<Option<Seat>> {
-        match limits::level_of_path(user, path) {
+        match flow::level_of_path(user, path) {
             Some(level) => self.seat(level, cluster, user, class, 1).await.map(Some),
             None => Ok(None),
         }
@@ -422,10 +425,10 @@ impl Server {
         let Asked { cluster, kind, target, query, user, verb, view, .. } = asked;
         // The provider of an export takes seats of its own workspace, not of those into which it looks.
         let payer = view.as_ref().map_or(cluster.as_str(), |view| view.provider());
-        let level = limits::level(user, payer, *verb, target);
-        let width = limits::width(*verb, kind, query, |kind| {
+        let level = flow::level(user, payer, *verb, target);
+        let width = flow::width(*verb, query, || {
             let prefix = request::prefix(cluster, &target.namespace);
-            self.cache.snapshot(&kind.collection).items.range(&prefix, "").take(limits::ENOUGH).count()
+            self.cache.snapshot(&kind.collection).items.range(&prefix, "").take(flow::ENOUGH).count()
         });
         self.seat(level, payer, user, asked.slot.class(), width).await
     }

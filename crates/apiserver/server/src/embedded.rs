@@ -4,19 +4,19 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cache::Cache;
+use flow::body::Body;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::Full;
+use identity::User;
+use request::ROOT;
 use store::{Commit, MemoryStore, Outcome, Revision, Store};
 
 use crate::{
     Plugins, Server,
     assemble::{Front, Index},
-    body::Body,
-    cache::Cache,
-    identity::User,
     mount::Mount,
     onward::Kubelets,
-    request::ROOT,
     webhooks::Conversions,
 };
 

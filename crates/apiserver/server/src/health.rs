@@ -14,12 +14,15 @@ use std::{
 };
 
 use bytes::Bytes;
+use cache::Cache;
+use flow::body::Body;
 use futures::FutureExt;
 use http::Response;
+use request::Query;
 use store::{Error, Store};
 use tokio::{sync::Mutex, task::AbortHandle};
 
-use crate::{Server, body::Body, cache::Cache, request::Query, respond};
+use crate::{Server, respond};
 
 /// How long an answer of the store is good.
 const FRESH: Duration = Duration::from_secs(1);

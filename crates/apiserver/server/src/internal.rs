@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cache::object;
+use cache::object::Object;
 use http::{HeaderMap, HeaderValue, header::USER_AGENT};
+use identity::User;
+use request::{Query, Target};
 use rules::strategy;
 use schema::status::{Result, Status};
 use serde_json::Value;
@@ -12,17 +16,10 @@ use store::{Commit, Compare, Op, Outcome};
 use crate::{
     Server, admission,
     call::Call,
-    clock,
-    identity::User,
     kinds::Kind,
     negotiate::Accept,
-    object::{self, Object},
-    request::{Query, Target},
-    verbs::{
-        create,
-        delete::{self, Options},
-        update, write,
-    },
+    verbs::delete::Options,
+    verbs::{create, delete, update, write},
 };
 
 /// Several servers may start on one empty store: all but one see what the first has made.

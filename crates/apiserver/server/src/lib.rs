@@ -4,13 +4,9 @@ mod admission;
 mod aggregation;
 mod apart;
 mod assemble;
-pub mod audit;
 mod authorize;
 mod bell;
-pub mod body;
-pub mod cache;
 mod call;
-pub mod clock;
 mod controllers;
 mod deadline;
 mod discovery;
@@ -19,28 +15,22 @@ pub mod embedded;
 mod exports;
 mod flows;
 mod health;
-pub mod identity;
 pub mod internal;
 mod kinds;
-mod limits;
 mod listen;
 pub mod local;
-mod message;
 mod metrics;
 pub mod mount;
 mod negotiate;
 mod nonresource;
-pub mod object;
 pub mod onward;
 mod openapi;
 pub mod owner;
 mod places;
 pub mod range;
-pub mod rarely;
 mod render;
 pub mod replica;
 mod reply;
-mod request;
 mod respond;
 mod streams;
 mod subresources;
@@ -56,22 +46,19 @@ mod yaml;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
+use cache::Cache;
 use schema::status::Status;
 use store::Store;
 use tokio::sync::watch;
 
-use cache::Cache;
 use kinds::Kinds;
 
 pub use admission::Plugins;
-pub use clock::now;
 pub use dispatch::Also;
 pub use exports::{BINDINGS, bound_collection, bound_definitions, offer};
-pub use limits::Limits;
 pub use listen::{Running, start};
 pub use mount::{Mount, Mounted, Protocol};
 pub use nonresource::VERSION as KUBERNETES_VERSION;
-pub use request::Query;
 pub use webhooks::Network;
 
 /// What a server is started with.
@@ -84,7 +71,7 @@ pub struct Options {
     /// Further names and addresses for the serving certificate.
     pub extra_names: Vec<String>,
     pub identity: identity::Options,
-    pub limits: limits::Limits,
+    pub limits: flow::Limits,
     /// Which steps of admission are on.
     pub plugins: Plugins,
     /// Without it nothing is written down.
@@ -117,7 +104,7 @@ impl Options {
             shared_store: false,
             extra_names: Vec::new(),
             identity: identity::Options::default(),
-            limits: Limits::default(),
+            limits: flow::Limits::default(),
             plugins: Plugins::default(),
             audit: None,
             mounts: Vec::new(),
@@ -147,7 +134,7 @@ pub struct Server {
     reach: Arc<webhooks::Reach>,
     /// Writers where quotas count take turns.
     pub turns: admission::quota::Turns,
-    pub inflight: limits::Inflight,
+    pub inflight: flow::Inflight,
     pub slow: apart::Slow,
     pub openapi: openapi::Documents,
     pub metrics: metrics::Metrics,
@@ -156,7 +143,7 @@ pub struct Server {
     pub kubelets: onward::Kubelets,
     pub shutdown: watch::Receiver<bool>,
     pub address: SocketAddr,
-    pub limits: limits::Limits,
+    pub limits: flow::Limits,
     places: Arc<places::Places>,
     mounts: Vec<Arc<dyn Mount>>,
     protocols: Vec<Arc<dyn Protocol>>,

@@ -9,12 +9,16 @@ use std::{
     time::Duration,
 };
 
+use audit::Audit;
+use cache::Cache;
+use clock::rarely::Rarely;
 use futures::{FutureExt, future::BoxFuture};
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::conn::auto,
 };
+use identity::{AUTHENTICATED, Identity, Peer, shared};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -26,13 +30,10 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use crate::{
     Error, Options, Server,
     assemble::{Front, Index},
-    audit::Audit,
-    cache::Cache,
-    controllers::{self, Controllers},
-    identity::{AUTHENTICATED, Identity, Peer, shared},
+    controllers,
+    controllers::Controllers,
     onward::{Kubelets, Lingering},
     places::Place,
-    rarely::Rarely,
     streams::Streams,
     webhooks::Reach,
     wire,
@@ -88,7 +89,7 @@ async fn begin(options: Options) -> Result<Running, Error> {
         TcpListener::bind(options.listen).await.map_err(|error| Error::Listen { address: options.listen, error })?;
     let address = listener.local_addr().map_err(|error| Error::Listen { address: options.listen, error })?;
     if options.shared_store {
-        shared::join(&*options.store, &options.data_dir.join("pki"), crate::clock::unix()).await?;
+        shared::join(&*options.store, &options.data_dir.join("pki"), clock::unix()).await?;
     }
     let names = [options.extra_names.as_slice(), &[options.services.first().to_string()]].concat();
     let identity = Identity::open(&options.data_dir, address, &names, &options.identity, options.shared_store)?;
@@ -126,7 +127,7 @@ async fn begin(options: Options) -> Result<Running, Error> {
     let requests = move |workspace: &str| spaces.limits(workspace).requests;
     server.inflight.set_limit_of(Box::new(move |workspace| requests(workspace).and_then(|n| n.try_into().ok())));
     let fresh = server.cache.revision() == 0;
-    match controllers::prepare(&server, crate::request::ROOT).await {
+    match controllers::prepare(&server, request::ROOT).await {
         // What is there can be read, and something has to be deleted before more can be written.
         Err(status) if status.code == FULL && !fresh => {
             tracing::warn!(%status, "what every server has could not be brought up to date");
@@ -291,7 +292,7 @@ async fn serve(
     let asked = stream.get_ref().1.alpn_protocol();
     let protocol = server.protocols.iter().find(|protocol| asked == Some(protocol.name()));
     let who = (has_certificate || protocol.is_some())
-        .then(|| server.identity.authenticate(&peer, &http::HeaderMap::new(), crate::request::ROOT, &*server.cache));
+        .then(|| server.identity.authenticate(&peer, &http::HeaderMap::new(), request::ROOT, &*server.cache));
     let user = who.as_ref().and_then(|who| who.as_ref().ok());
     let edge = user.filter(|user| user.is_in(EDGES));
     if edge.is_some_and(|edge| !place.know_edge(&edge.name)) {

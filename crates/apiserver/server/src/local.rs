@@ -8,12 +8,14 @@ use std::{
 };
 
 use bytes::Bytes;
+use flow::body::Body;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
+use identity::User;
 use tower_service::Service;
 
-use crate::{Server, body::Body, identity::User};
+use crate::Server;
 
 #[derive(Clone)]
 pub struct Local {

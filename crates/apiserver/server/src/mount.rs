@@ -3,18 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use flow::body::Body;
 use futures::future::BoxFuture;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
+use identity::{Attributes, User};
+use request::{Path, Query, Route, Verb};
 use schema::catalogue::Resource;
 use schema::status::{Result, Status};
 
-use crate::{
-    Server, authorize,
-    body::Body,
-    identity::{Attributes, User},
-    request::{Path, Query, Route, Verb},
-};
+use crate::{Server, authorize};
 
 /// A request's body, from whatever connection it comes.
 pub type AnyBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use flow::body::Body;
 use http::{HeaderMap, Response, header::ACCEPT};
+use request::{Query, ROOT};
 use schema::catalogue::Resource;
 use schema::status::{Result, Status};
 use serde_json::{Value, json};
@@ -11,12 +13,9 @@ use serde_json::{Value, json};
 use crate::{
     Server,
     aggregation::{Shown, merge},
-    body::Body,
     discovery, health,
     kinds::Kind,
-    negotiate, render,
-    request::{Query, ROOT},
-    respond,
+    negotiate, render, respond,
 };
 
 pub const VERSION: &str = "v1.36.4+selvedge";

@@ -7,22 +7,15 @@ use std::{
 
 use bytes::Bytes;
 use codec::openapi::{Dialect, Models};
+use flow::body::Body;
 use http::{
     HeaderMap, HeaderValue, Response,
     header::{ACCEPT, CONTENT_TYPE, ETAG, IF_NONE_MATCH},
 };
+use request::ROOT;
 use serde_json::json;
 
-use crate::{
-    Server,
-    aggregation::{self, Remote},
-    body::Body,
-    discovery,
-    kinds::Kind,
-    nonresource::Here,
-    request::ROOT,
-    respond,
-};
+use crate::{Server, aggregation, aggregation::Remote, discovery, kinds::Kind, nonresource::Here, respond};
 
 /// Workspaces with kinds of their own have documents of their own. Together they take no more than this.
 const MOST: usize = 32 << 20;

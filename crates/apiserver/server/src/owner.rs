@@ -5,12 +5,15 @@
 
 use std::sync::Arc;
 
+use cache::object::Object;
 use futures::future::BoxFuture;
+use identity::User;
+use request::Verb;
 use rules::strategy;
 use schema::status::Result;
 use serde_json::Value;
 
-use crate::{Server, call::Call, identity::User, object::Object, request::Verb};
+use crate::{Server, call::Call};
 
 pub trait Owner: Send + Sync + 'static {
     /// Whether somebody else decides on this change. Asked for every write of an object that exists, so it must be quick.

@@ -5,8 +5,11 @@ mod lists;
 use std::{borrow::Cow, sync::OnceLock};
 
 use bytes::Bytes;
+use cache::object;
+use cache::object::Object;
 use codec::proto;
 use codec::table::{IncludeObject, Printer};
+use request::Query;
 use rules::convert;
 use schema;
 use schema::status::{Result, Status};
@@ -14,13 +17,11 @@ use serde_json::{Value, json};
 use store::Revision;
 
 use crate::{
-    clock,
     kinds::Kind,
     negotiate::{Accept, Format, Shape},
-    object::{self, Object},
-    request::Query,
     types,
-    verbs::{watch::bookmark_object, write},
+    verbs::watch::bookmark_object,
+    verbs::write,
 };
 
 pub use lists::list;

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use cache::object;
+use cache::object::Object;
 use rules::strategy;
 use schema::catalogue::split_api_version;
 use schema::selector::scan;
@@ -13,15 +15,12 @@ use serde_json::Value;
 use store::{Commit, Compare, Op};
 
 use crate::{
-    Server, admission, clock,
+    Server, admission,
     internal::Internal,
     kinds::{DEFINITIONS, Kind, system},
-    object::{self, Object},
-    verbs::{
-        create::metadata,
-        delete::{self, Options},
-        update, write,
-    },
+    verbs::create::metadata,
+    verbs::delete::Options,
+    verbs::{delete, update, write},
 };
 
 /// Named in managedFields where somebody else is named too.

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use cache::object::Object;
+use flow::body::BoxStream;
 use serde_json::{Value, json};
 use store::Revision;
 
-use crate::{body::BoxStream, kinds::Kind, object::Object};
+use crate::kinds::Kind;
 
 pub enum Reply {
     Object {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use flow::body::Body;
 use http::{
     HeaderValue, Response,
     header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING},
@@ -9,9 +10,7 @@ use http::{
 use schema::status::{Result, Status};
 
 use crate::{
-    body::Body,
     call::Call,
-    clock,
     kinds::Kind,
     negotiate::{Accept, Format, Shape},
     render,

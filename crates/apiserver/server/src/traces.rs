@@ -2,7 +2,7 @@
 
 use schema::status::Result;
 
-use crate::{audit, call::Call, reply::Reply, verbs};
+use crate::{call::Call, reply::Reply, verbs};
 
 /// What was sent and answered, and what admission noted, as far as the audit log wants it.
 pub fn leave(trail: &audit::Trail, call: &Call, answer: &Result<Reply>) {

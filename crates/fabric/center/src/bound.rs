@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
+use cache::object::Object;
 use kinds::ObjectKey;
 use placement::{Id, engine::Engine};
-use server::{BINDINGS, Server, bound_collection, bound_definitions, object::Object};
+use server::{BINDINGS, Server, bound_collection, bound_definitions};
 
 const DEFINITIONS: &str = "apiextensions.k8s.io/customresourcedefinitions";
 

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use identity::User;
+use identity::pki::ends_der;
 use link::transport::{self, Line, Refusal};
 use schema::status::{Result, Status};
-use server::{
-    Protocol, Server,
-    identity::{User, pki::ends_der},
-    mount::TlsStream,
-};
+use server::mount::TlsStream;
+use server::{Protocol, Server};
 
 use crate::{
     Fleet,

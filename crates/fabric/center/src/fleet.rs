@@ -8,15 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use cache::{Change, ChangeKind};
+use identity::User;
 use kinds::EdgeId;
 use link::{CloseReason, Message, Millis, admission::Admission};
 use schema::status::{Result, Status};
-use server::{
-    Mount, Protocol, Server,
-    cache::{self, Change, ChangeKind},
-    clock,
-    identity::User,
-};
+use server::{Mount, Protocol, Server};
 use store::Store;
 
 use crate::{

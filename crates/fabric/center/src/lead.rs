@@ -9,7 +9,8 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use server::{Server, clock, internal::Internal};
+use server::Server;
+use server::internal::Internal;
 
 const NAME: &str = "selvedge-center";
 const NAMESPACE: &str = "kube-system";

@@ -12,17 +12,13 @@ use std::{
     time::Duration,
 };
 
+use cache::object::Object;
+use cache::{Change, ChangeKind};
 use kinds::{EdgeId, mailbox};
 use schema::selector::scan;
-use server::{
-    Server,
-    cache::{Change, ChangeKind},
-    object::Object,
-    workspaces::{
-        WORKSPACES,
-        light::{self, Light},
-    },
-};
+use server::Server;
+use server::workspaces::light::Light;
+use server::workspaces::{WORKSPACES, light};
 use tokio::sync::Notify;
 
 use crate::target;

@@ -8,6 +8,8 @@ use std::{
 };
 
 use bytes::Bytes;
+use cache::object::Object;
+use cache::{Change, ChangeKind};
 use kinds::{EdgeId, ObjectKey};
 use placement::{
     Id, Key,
@@ -18,12 +20,7 @@ use placement::{
     slices::Slices,
 };
 use serde_json::Value;
-use server::{
-    BINDINGS, Server,
-    cache::{Change, ChangeKind},
-    clock,
-    object::Object,
-};
+use server::{BINDINGS, Server};
 use tokio::sync::{broadcast, mpsc, watch};
 
 use crate::{

@@ -12,7 +12,8 @@ use std::{
 
 use kinds::{EdgeId, ObjectKey};
 use serde_json::json;
-use server::{Server, clock, internal::Internal};
+use server::Server;
+use server::internal::Internal;
 
 /// The same is not said again before.
 const AGAIN: Duration = Duration::from_secs(600);

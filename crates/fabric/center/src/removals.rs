@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use cache::object::Object;
 use kinds::mailbox::PROVIDER;
 use placement::{
     Id, Key,
@@ -19,7 +20,8 @@ use placement::{
 };
 use schema::status::Result;
 use serde_json::{Value, json};
-use server::{Server, clock, internal::Internal, object::Object};
+use server::Server;
+use server::internal::Internal;
 use tokio::sync::Notify;
 
 use crate::{Fleet, accounts, placing::id_of, refused::EVENT};

@@ -3,12 +3,15 @@
 
 use std::sync::Arc;
 
+use flow::body::Body;
 use futures::future::BoxFuture;
 use http::{Response, header::CONTENT_TYPE};
+use identity::Attributes;
 use kinds::EdgeId;
+use request::Query;
 use schema::status::{Result, Status};
 use serde_json::{Value, json};
-use server::{Mount, Mounted, Query, Server, body::Body, identity::Attributes};
+use server::{Mount, Mounted, Server};
 
 use crate::Fleet;
 

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use cache::object::Object;
 use placement::{
     Id,
     class::is_plain,
@@ -15,7 +16,8 @@ use placement::{
 };
 use schema::status::Result;
 use serde_json::{Value, json};
-use server::{Server, internal::Internal, object::Object};
+use server::Server;
+use server::internal::Internal;
 use tokio::sync::Notify;
 
 use crate::{Fleet, placing::State, removals, retries::Retries, tenures};

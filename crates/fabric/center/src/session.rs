@@ -17,7 +17,7 @@ use link::{
 };
 use placement::Id;
 use schema::selector::scan;
-use server::{Server, clock};
+use server::Server;
 
 use crate::{
     Fleet,

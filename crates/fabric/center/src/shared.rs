@@ -8,7 +8,8 @@ use std::sync::{
 
 use kinds::{EdgeId, names};
 use serde_json::{Value, json};
-use server::{Server, clock, internal::Internal};
+use server::Server;
+use server::internal::Internal;
 
 use crate::{
     edges::Edge,

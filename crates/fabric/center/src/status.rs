@@ -8,7 +8,8 @@ use std::{
 
 use futures::{StreamExt, stream};
 use kinds::EdgeId;
-use server::{Server, clock, internal::Internal};
+use server::Server;
+use server::internal::Internal;
 use tokio::sync::Notify;
 
 use crate::{

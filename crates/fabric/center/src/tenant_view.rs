@@ -12,15 +12,17 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use flow::body::Body;
 use futures::future::BoxFuture;
 use http::{
     HeaderValue, Response, StatusCode,
     header::{CONTENT_TYPE, WARNING},
 };
+use identity::Attributes;
 use kinds::EdgeId;
 use schema::status::{Result, Status};
 use serde_json::{Value, json};
-use server::{Mount, Mounted, Server, body::Body, identity::Attributes, onward};
+use server::{Mount, Mounted, Server, onward};
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
 use crate::{

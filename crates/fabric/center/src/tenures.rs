@@ -3,11 +3,13 @@
 
 use std::sync::Arc;
 
+use cache::object::Object;
 use kinds::mailbox::PROVIDER;
 use placement::{Id, engine::Engine, tenure::Tenure};
 use schema::status::Result;
 use serde_json::{Value, json};
-use server::{Server, internal::Internal, object::Object};
+use server::Server;
+use server::internal::Internal;
 
 use crate::{Fleet, resolved::Due};
 

@@ -7,11 +7,13 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
+use flow::body::Body;
 use futures::future::BoxFuture;
 use http::{Response, header::CONTENT_TYPE};
+use identity::Attributes;
 use schema::status::Result;
 use serde::Serialize;
-use server::{Mount, Mounted, Server, body::Body, clock, identity::Attributes};
+use server::{Mount, Mounted, Server};
 
 use crate::{Fleet, edges::Edge};
 

@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, OnceLock};
 
+use cache::Observer;
 use futures::future::BoxFuture;
 use link::{
     Key, Start,
     transport::{Connection, Error, Line},
 };
-use server::{Server, cache::Observer};
+use server::Server;
 use store::Commit;
 use tokio::sync::{Notify, mpsc, watch};
 

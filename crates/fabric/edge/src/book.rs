@@ -8,15 +8,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use link::{HashTree, Key, Position, Tree, Version};
-use serde::{Deserialize, Serialize};
-use server::cache::{Change, ChangeKind, Observer};
-use tokio::sync::Notify;
-
+use cache::{Change, ChangeKind, Observer};
 use kinds::{
     ObjectKey,
     upsync::{CONFIGS, THE_ONE, Wanted},
 };
+use link::{HashTree, Key, Position, Tree, Version};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 
 use crate::held::Held;
 

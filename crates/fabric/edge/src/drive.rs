@@ -395,7 +395,7 @@ impl<'a> Driver<'a> {
         let seen = progress.seen().map(|seen| format!("{}/{}", seen.incarnation, seen.revision)).unwrap_or_default();
         let since = match self.shown.state == state {
             true => std::mem::take(&mut self.shown.since),
-            false => server::now(),
+            false => clock::now(),
         };
         self.shown = Shown { state, message, center: self.dialer.center(), seen, since };
         self.job(Job::Show(self.shown.clone()));

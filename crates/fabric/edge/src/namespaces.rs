@@ -117,7 +117,7 @@ fn users_own(server: &Arc<Server>, namespace: &str, sent: &BTreeSet<&str>) -> Ve
 pub async fn tell(server: Arc<Server>, Kept { namespace, message }: Kept) {
     tracing::warn!("{message}");
     let hand = Internal::new(&server, CLUSTER, "selvedge-agent");
-    let now = server::now();
+    let now = clock::now();
     let done = async {
         let kind = hand.kind("", "v1", "events")?;
         let uid = hand.kind("", "v1", "namespaces").ok().and_then(|kind| hand.get(&kind, "", &namespace));

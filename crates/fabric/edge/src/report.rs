@@ -7,10 +7,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cache::object::Object;
 use kinds::{ObjectKey, names};
 use link::{Holding, Key, Position, Report, Tree, Version, entry_hash};
 use schema::selector::scan;
-use server::{Server, object::Object};
+use server::Server;
 use store::{Commit, Compare};
 
 use crate::{

@@ -6,6 +6,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
+use cache::object::Object;
 use kinds::{
     ObjectKey,
     // What is left out is said in the SyncerConfig's status.
@@ -13,7 +14,8 @@ use kinds::{
 };
 use link::Key;
 use serde_json::Value;
-use server::{Server, internal::Internal, object::Object};
+use server::Server;
+use server::internal::Internal;
 use store::Commit;
 
 use crate::{

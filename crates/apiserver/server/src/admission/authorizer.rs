@@ -5,13 +5,11 @@
 
 use cel;
 use cel::{Failure, Value};
+use identity::{Attributes, Authorizer as _, User};
 use serde_json::{Value as Json, json};
 
 use super::question::Question;
-use crate::{
-    call::Call,
-    identity::{Attributes, Authorizer as _, User},
-};
+use crate::call::Call;
 
 const MARK: &str = "@authorizer";
 /// What upstream says one check costs.

@@ -1,16 +1,12 @@
 //! Who asks for a certificate, who may approve it, and who may sign it.
 
+use identity::signing::{EDGE, EDGES, Request};
+use identity::{Attributes, Authorizer};
 use schema::status::Result;
 use serde_json::{Value, json};
 
 use super::{Plugin, forbid, on};
-use crate::{
-    call::Call,
-    identity::{
-        Attributes, Authorizer,
-        signing::{EDGE, EDGES, Request},
-    },
-};
+use crate::call::Call;
 
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 const MASTERS: &str = "system:masters";
@@ -20,7 +16,7 @@ pub fn create(call: &Call, value: &Value) -> Result<()> {
     // A certificate of this server counts in every workspace: who administers one must not make them.
     let signer = value["spec"]["signerName"].as_str().unwrap_or_default();
     let ours = signer.starts_with("kubernetes.io/") || signer.contains("selvedge") && signer != EDGE;
-    if call.cluster != crate::request::ROOT && ours {
+    if call.cluster != request::ROOT && ours {
         return Err(forbid(
             call,
             value,

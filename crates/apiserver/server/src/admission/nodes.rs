@@ -1,19 +1,15 @@
 //! What nodes may write: themselves, the status of their pods, their lease, tokens for their pods. The authorizer decides by
 //! names; here is the content. As upstream's NodeRestriction, in its words.
 
+use identity::node_authorizer::LEASES;
+use identity::pod_references::MIRROR;
+use identity::signing::{KUBELET_CLIENT, KUBELET_SERVING, Request};
+use identity::{Attributes, Authorizer, node_authorizer, pod_references};
 use schema::status::{Result, Status};
 use serde_json::Value;
 
 use super::{Plugin, forbid, one};
-use crate::{
-    call::Call,
-    identity::{
-        Attributes, Authorizer, node_authorizer,
-        node_authorizer::LEASES,
-        pod_references::{self, MIRROR},
-        signing::{KUBELET_CLIENT, KUBELET_SERVING, Request},
-    },
-};
+use crate::call::Call;
 
 /// A write, with what it is about.
 #[derive(Clone, Copy)]

@@ -77,7 +77,7 @@ pub fn update(call: &Call, new: &mut Value, old: &Value) {
 
 async fn service_account(call: &Call, pod: &mut Value) -> Result<()> {
     if is_mirror(pod) {
-        return match crate::identity::pod_references::not_for_mirrors(pod) {
+        return match identity::pod_references::not_for_mirrors(pod) {
             Some(why) => Err(forbid(call, pod, why)),
             None => Ok(()),
         };

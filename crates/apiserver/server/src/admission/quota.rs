@@ -8,6 +8,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use cache::object;
 use schema::status::Result;
 use serde_json::{Value, json};
 use store::{Compare, Op};
@@ -17,7 +18,7 @@ use super::{
     forbid,
     usage::{self, Amounts},
 };
-use crate::{Server, call::Call, kinds, object, verbs::write::Beside};
+use crate::{Server, call::Call, kinds, verbs::write::Beside};
 
 pub const QUOTAS: &str = "core/resourcequotas";
 const CLAIMS: &str = "core/persistentvolumeclaims";

@@ -1,14 +1,12 @@
 //! Parameters of policies are read for their authors: nobody lets a policy read what they may not read themselves.
 
+use identity::{Attributes, Authorizer, User};
 use schema::field::FieldError;
 use schema::status::{Result, Status};
 use serde_json::Value;
 
 use super::one;
-use crate::{
-    call::Call,
-    identity::{Attributes, Authorizer, User},
-};
+use crate::call::Call;
 
 /// Judges a valid policy or binding that is created, or changed from `old`.
 pub fn judge(call: &Call, new: &Value, old: Option<&Value>) -> Result<()> {

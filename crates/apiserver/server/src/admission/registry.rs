@@ -5,13 +5,11 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
+use cache::object::Object;
+use cache::{Change, ChangeKind, Observer};
 use serde_json::Value;
 
 use super::{hooks::Hook, policies::Policies};
-use crate::{
-    cache::{Change, ChangeKind, Observer},
-    object::Object,
-};
 
 const GROUP: &str = "admissionregistration.k8s.io/";
 

@@ -1,14 +1,12 @@
 //! Nobody gives away rights that they do not have: roles and bindings are held against their writer's own rights.
 
+use identity::rbac::Rule;
+use identity::{Attributes, Authorizer};
 use schema::status::{Result, Status};
 use serde_json::Value;
 
 use super::forbid;
-use crate::{
-    authorize::Workspace,
-    call::Call,
-    identity::{Attributes, Authorizer, rbac::Rule},
-};
+use crate::{authorize::Workspace, call::Call};
 
 pub const GROUP: &str = "rbac.authorization.k8s.io/";
 

@@ -3,13 +3,14 @@
 //! A taken address is an IPAddress object, as upstream keeps them; a taken node port is a small record of our own. Both are
 //! compared in the commit, so two servers over one store cannot give the same one away twice.
 
+use cache::object;
 use rules::strategy;
 use schema::field::FieldError;
 use schema::status::{Result, Status};
 use serde_json::{Value, json};
 use store::{Compare, Op};
 
-use crate::{call::Call, clock, object, verbs::write::Beside};
+use crate::{call::Call, verbs::write::Beside};
 
 const ADDRESSES: &str = "networking.k8s.io/ipaddresses";
 const PORTS: &str = "-/nodeports";

@@ -6,11 +6,12 @@
 //! it as it is, or is refused. It names the uid of the workspace, so a new workspace of the same path has to be decided on again.
 
 use ::kinds::names;
+use identity::Attributes;
 use schema::status::{Result, Status};
 use serde_json::{Value, json};
 
 use super::forbid;
-use crate::{call::Call, identity::Attributes, verbs::create::metadata, workspaces};
+use crate::{call::Call, verbs::create::metadata, workspaces};
 
 pub const COLLECTION: &str = "workload.kcp.io/synctargets";
 

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use cache::object::Object;
+use identity::User;
 use schema::status::Result;
 use serde_json::{Value, json};
 use store::{Commit, MemoryStore, Op};
@@ -9,10 +11,8 @@ use store::{Commit, MemoryStore, Op};
 use crate::{
     Options, Running, Server,
     call::Call,
-    identity::User,
     internal::Internal,
     kinds::Kind,
-    object::Object,
     verbs::{create, delete, write},
 };
 

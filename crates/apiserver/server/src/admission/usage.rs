@@ -42,8 +42,8 @@ pub fn of(group: &str, plural: &str, value: &Value) -> Amounts {
 fn is_finished(pod: &Value) -> bool {
     let metadata = &pod["metadata"];
     matches!(text(&pod["status"]["phase"]), "Failed" | "Succeeded")
-        || crate::clock::seconds(text(&metadata["deletionTimestamp"])).is_some_and(|end| {
-            metadata["deletionGracePeriodSeconds"].as_i64().is_some_and(|grace| crate::clock::unix() > end + grace)
+        || clock::seconds(text(&metadata["deletionTimestamp"])).is_some_and(|end| {
+            metadata["deletionGracePeriodSeconds"].as_i64().is_some_and(|grace| clock::unix() > end + grace)
         })
 }
 

@@ -11,6 +11,8 @@ use http::{
     header::{ACCEPT, USER_AGENT},
 };
 use http_body_util::{BodyExt, Limited};
+use identity::User;
+use request::ROOT;
 use schema::status::Result;
 use serde_json::{Value, json};
 
@@ -20,7 +22,7 @@ use super::{
     proxy,
     remote::{Remote, Service},
 };
-use crate::{Server, clock, discovery, identity::User, internal::Internal, request::ROOT};
+use crate::{Server, discovery, internal::Internal};
 
 /// How long a remote server may take to answer a check.
 const LIMIT: Duration = Duration::from_secs(5);

@@ -10,14 +10,16 @@ use std::{
     time::Duration,
 };
 
+use cache::object::Object;
+use request::ROOT;
 use schema::selector::scan;
 use schema::status::Result;
 use serde_json::{Value, json};
 
 use super::COLLECTION;
 use crate::{
-    Server, controllers::authentication, discovery, internal::Internal, kinds::Kind, object::Object, request::ROOT,
-    verbs::delete::Options, workspaces::wildcard::EVERYWHERE,
+    Server, controllers::authentication, discovery, internal::Internal, kinds::Kind, verbs::delete::Options,
+    workspaces::wildcard::EVERYWHERE,
 };
 
 const GROUP: &str = "apiregistration.k8s.io";
@@ -137,7 +139,7 @@ async fn compare(server: &Arc<Server>, cluster: &str) -> Result<()> {
 
 /// Says that a local API is there.
 async fn make_available(hand: &Internal, kind: &Arc<Kind>, name: &str) -> Result<()> {
-    let now = crate::clock::now();
+    let now = clock::now();
     let edit = |value: &mut Value| {
         super::check::set_available(value, "True", "Local", "Local APIServices are always available", &now);
     };

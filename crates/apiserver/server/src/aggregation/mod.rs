@@ -22,16 +22,17 @@ use std::{
     },
 };
 
+use cache::object::Object;
+use cache::{Change, ChangeKind, Observer};
+use request::{ROOT, Route};
 use tokio::sync::Notify;
 
 use crate::{
     Server,
-    cache::{Change, ChangeKind, Observer},
-    controllers::{background, named, queue::Queue},
+    controllers::queue::Queue,
+    controllers::{background, named},
     exports,
     kinds::DEFINITIONS,
-    object::Object,
-    request::{ROOT, Route},
 };
 pub use local::furnish;
 pub use merge::Shown;

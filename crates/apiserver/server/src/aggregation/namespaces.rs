@@ -11,10 +11,11 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, header::ACCEPT};
+use identity::User;
 use serde_json::Value;
 
 use super::{Remote, check};
-use crate::{Server, controllers::background, identity::User};
+use crate::{Server, controllers::background};
 
 const RETRY: Duration = Duration::from_secs(2);
 const LARGEST: usize = 16 << 20;

@@ -2,23 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
+use flow::Level;
+use flow::body::{Arriving, Body};
 use http::{HeaderValue, Method, Request, Response, Uri, header, request::Parts};
 use http_body_util::BodyExt;
+use identity::{User, vouch};
+use request::{Path, Query, Route, Verb};
 use schema::status::{Result, Status};
 
 use super::Remote;
-use crate::{
-    Server, authorize,
-    body::{Arriving, Body},
-    flows::Slot,
-    identity::{User, vouch},
-    limits::{self, Level},
-    mount::AnyBody,
-    onward,
-    request::{Path, Query, Route, Verb},
-    respond,
-    workspaces::seen_from,
-};
+use crate::{Server, authorize, flows::Slot, mount::AnyBody, onward, respond, workspaces::seen_from};
 
 /// How long a remote server may take to begin its answer, unless it is asked for something that goes on.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -43,7 +36,7 @@ impl Server {
             Route::Other(other) => (authorize::of_path(request.method(), other), None),
         };
         let user = self.allow(sender, &request, &cluster, &attributes)?;
-        let level = verb.map_or(Level::Read, |(verb, target)| limits::level(&user, &cluster, verb, target));
+        let level = verb.map_or(Level::Read, |(verb, target)| flow::level(&user, &cluster, verb, target));
         // The seat is held until the remote server begins to answer: what it goes on to send costs little here.
         let slot = request.extensions().get::<Slot>().cloned().unwrap_or_default();
         let _seat = self.seat(level, &cluster, &user, slot.class(), 1).await?;

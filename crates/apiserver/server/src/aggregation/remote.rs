@@ -9,22 +9,22 @@ use std::{
     time::Duration,
 };
 
+use cache::object::Object;
+use clock::rarely::Rarely;
 use hyper_util::{
     client::legacy::Client,
     rt::{TokioExecutor, TokioTimer},
 };
+use request::ROOT;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use serde_json::Value;
 use tokio::sync::{Notify, futures::Notified};
 
 use super::{discovered::Documents, merge::Shown};
 use crate::{
-    Server, clock,
+    Server,
     mount::AnyBody,
-    object::Object,
     onward,
-    rarely::Rarely,
-    request::ROOT,
     webhooks::{Address, Connector, Failure, failure, verifying},
 };
 

@@ -4,20 +4,15 @@
 use std::{sync::Arc, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use cache::object::Object;
+use cache::{Change, ChangeKind};
+use identity::token::{Claims, Reference};
 use schema::selector::scan;
 use schema::status::Result;
 use serde_json::{Value, json};
 
 use super::Controllers;
-use crate::{
-    Server,
-    cache::{Change, ChangeKind},
-    clock,
-    identity::token::{Claims, Reference},
-    internal::Internal,
-    object::Object,
-    verbs::delete::Options,
-};
+use crate::{Server, internal::Internal, verbs::delete::Options};
 
 pub const SECRETS: &str = "core/secrets";
 const ACCOUNTS: &str = "core/serviceaccounts";

@@ -2,11 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
+use identity::policy;
+use request::ROOT;
 use schema::status::Result;
 use serde_json::Value;
 
 use super::Controllers;
-use crate::{Server, identity::policy, internal::Internal, request::ROOT};
+use crate::{Server, internal::Internal};
 
 pub const ROLES: &str = "rbac.authorization.k8s.io/clusterroles";
 const RETRY: Duration = Duration::from_secs(2);

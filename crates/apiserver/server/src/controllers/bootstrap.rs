@@ -5,15 +5,12 @@ use std::{
     sync::Arc,
 };
 
+use identity::{front_proxy, policy};
+use request::ROOT;
 use schema::status::Result;
 use serde_json::{Value, json};
 
-use crate::{
-    Server, flows,
-    identity::{front_proxy, policy},
-    internal::Internal,
-    request::ROOT,
-};
+use crate::{Server, flows, internal::Internal};
 
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 /// etcd takes at most 128 operations and as many compares in one commit.
@@ -32,7 +29,7 @@ pub async fn prepare(server: &Arc<Server>, cluster: &str) -> Result<()> {
         let bindings = policy::root_cluster_role_bindings();
         all.extend(bindings.into_iter().map(|one| (rbac, "clusterrolebindings", "", one)));
         // Since when the use of tokens in Secrets could be seen: upstream's cleaner of such tokens asks for it.
-        let today = crate::clock::now().split('T').next().unwrap_or_default().to_owned();
+        let today = clock::now().split('T').next().unwrap_or_default().to_owned();
         let name = "kube-apiserver-legacy-service-account-token-tracking";
         all.push(("", "configmaps", "kube-system", json!({"metadata": {"name": name}, "data": {"since": today}})));
     }

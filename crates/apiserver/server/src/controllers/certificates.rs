@@ -3,19 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use cache::object::Object;
+use identity::signing::{CLIENT, EDGE, KUBELET_CLIENT, KUBELET_SERVING, Request, SYNCTARGETS, edge_of};
+use identity::{Attributes, Authorizer, User};
 use schema::status::Result;
 use serde_json::{Value, json};
 
 use super::Controllers;
-use crate::{
-    Server, clock,
-    identity::{
-        Attributes, Authorizer, User,
-        signing::{CLIENT, EDGE, KUBELET_CLIENT, KUBELET_SERVING, Request, SYNCTARGETS, edge_of},
-    },
-    internal::Internal,
-    object::Object,
-};
+use crate::{Server, internal::Internal};
 
 pub const REQUESTS: &str = "certificates.k8s.io/certificatesigningrequests";
 const RETRY: Duration = Duration::from_secs(2);
@@ -46,7 +41,7 @@ async fn handle(server: &Arc<Server>, object: &Object) -> Result<()> {
         return Ok(());
     }
     // What is signed counts everywhere, so nobody but root's administrators approves it. Only edges are a workspace's own.
-    if object.cluster() != crate::request::ROOT && signer != EDGE {
+    if object.cluster() != request::ROOT && signer != EDGE {
         return Ok(());
     }
     if status["certificate"].as_str().is_some_and(|text| !text.is_empty()) {

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use cache::object::Object;
 use futures::future::BoxFuture;
 use rules::crd;
 use rules::crd::Light;
@@ -13,10 +14,8 @@ use super::Controllers;
 use crate::{
     Server,
     apart::{ALONE, LARGE},
-    clock,
     internal::{Internal, is_held},
     kinds::{DEFINITIONS, system},
-    object::Object,
     verbs::delete::Options,
 };
 

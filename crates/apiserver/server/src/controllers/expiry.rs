@@ -4,18 +4,14 @@
 use std::{sync::Arc, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use cache::object::Object;
+use identity::{bootstrap_token, kubeconfig, pki};
+use request::ROOT;
 use schema::status::Result;
 use serde_json::{Value, json};
 
 use super::{Controllers, certificates::REQUESTS};
-use crate::{
-    Server, clock,
-    identity::{bootstrap_token, kubeconfig, pki},
-    internal::Internal,
-    object::Object,
-    request::ROOT,
-    verbs::delete::Options,
-};
+use crate::{Server, internal::Internal, verbs::delete::Options};
 
 const EVERY: Duration = Duration::from_secs(10);
 /// Upstream's times, in seconds: how long a request is kept that was answered, and one that was not.

@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+use cache::object::Object;
+use cache::{Change, ChangeKind};
 use schema::selector::scan;
 use schema::status::Result;
 use serde_json::Value;
@@ -16,10 +18,8 @@ use serde_json::Value;
 use super::{Controllers, queue::Queue};
 use crate::{
     Server,
-    cache::{Change, ChangeKind},
     internal::{Internal, is_held},
     kinds::Kind,
-    object::Object,
     verbs::delete::Options,
 };
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use store::{Commit, Op, Revision};
 use tokio::time::Instant;
 
-use crate::{Server, clock, internal::Internal, verbs::delete::Options};
+use crate::{Server, internal::Internal, verbs::delete::Options};
 
 const EVERY: Duration = Duration::from_secs(60);
 /// Upstream's default: how long an Event lives after it was last written.
@@ -50,7 +50,7 @@ async fn move_on(server: &Arc<Server>) {
 }
 
 async fn forget_events(server: &Arc<Server>, written_until: Revision) {
-    let Some(kind) = server.kinds.find(crate::request::ROOT, "", "v1", "events") else { return };
+    let Some(kind) = server.kinds.find(request::ROOT, "", "v1", "events") else { return };
     let snapshot = server.cache.snapshot(&kind.collection);
     for event in snapshot.items.range("", "").filter(|event| event.revision <= written_until) {
         let hand = Internal::new(server, event.cluster(), "kube-apiserver");

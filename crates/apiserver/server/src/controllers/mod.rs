@@ -19,12 +19,10 @@ mod tend;
 
 use std::sync::Arc;
 
+use cache::{Change, Observer};
 use tokio::task::AbortHandle;
 
-use crate::{
-    Server,
-    cache::{Change, Observer},
-};
+use crate::Server;
 
 /// The queues, made before the cache is loaded so that they miss nothing.
 pub struct Controllers {
@@ -74,12 +72,12 @@ impl Controllers {
                 (collection, change.object.name()),
                 ("core/serviceaccounts", "default") | ("core/configmaps", "kube-root-ca.crt")
             );
-            if furniture && change.kind != crate::cache::ChangeKind::Added {
+            if furniture && change.kind != cache::ChangeKind::Added {
                 let object = &change.object;
                 controllers.namespaces.push(&format!("{}//{}", object.cluster(), object.namespace()));
             }
             // Whatever happens inside a namespace that is going away may have been what it waited for.
-            if change.kind == crate::cache::ChangeKind::Deleted {
+            if change.kind == cache::ChangeKind::Deleted {
                 controllers.namespaces.push_if_waiting(&change.object);
             }
             account_tokens::observe(&controllers, collection, change);

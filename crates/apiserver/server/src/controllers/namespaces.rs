@@ -2,14 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use cache::object::Object;
 use schema::status::{Result, Status};
 use serde_json::{Value, json};
 
 use super::Controllers;
-use crate::{
-    Server, aggregation::namespaces::Elsewhere, clock, internal::Internal, kinds::Kind, object::Object,
-    verbs::delete::Options,
-};
+use crate::{Server, aggregation::namespaces::Elsewhere, internal::Internal, kinds::Kind, verbs::delete::Options};
 
 const RETRY: Duration = Duration::from_secs(2);
 

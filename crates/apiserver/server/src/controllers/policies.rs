@@ -3,13 +3,14 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use cache::object::Object;
 use cel::Type;
 use rules::validate::{Checked, type_warnings};
 use schema::status::Result;
 use serde_json::{Value, json};
 
 use super::Controllers;
-use crate::{Server, internal::Internal, kinds::Kind, object::Object};
+use crate::{Server, internal::Internal, kinds::Kind};
 
 pub const POLICIES: &str = "admissionregistration.k8s.io/validatingadmissionpolicies";
 /// Expressions are checked against at most this many kinds.

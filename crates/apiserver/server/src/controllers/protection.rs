@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use cache::{Change, ChangeKind};
 use schema::selector::scan;
 use schema::status::Result;
 use serde_json::Value;
@@ -17,7 +18,6 @@ use serde_json::Value;
 use super::{Controllers, background, queue::Queue};
 use crate::{
     Server,
-    cache::{Change, ChangeKind},
     internal::{Internal, is_held},
 };
 

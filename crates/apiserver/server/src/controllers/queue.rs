@@ -6,9 +6,8 @@ use std::{
     time::Duration,
 };
 
+use cache::object::Object;
 use tokio::sync::Notify;
-
-use crate::object::Object;
 
 #[derive(Default)]
 pub struct Queue {

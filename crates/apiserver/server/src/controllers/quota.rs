@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use cache::{Change, ChangeKind};
 use schema::selector::scan;
 use schema::status::Result;
 use serde_json::Value;
@@ -14,7 +15,6 @@ use super::{Controllers, queue::Queue};
 use crate::{
     Server,
     admission::quota::{QUOTAS, is_counted, is_counted_otherwise, recount, write_status},
-    cache::{Change, ChangeKind},
     internal::Internal,
 };
 

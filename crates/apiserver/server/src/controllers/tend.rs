@@ -4,14 +4,12 @@
 use std::{sync::Arc, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use identity::{Error, keys, shared, token};
 use schema::selector::scan;
 use tokio::time::Instant;
 
 use super::account_tokens;
-use crate::{
-    Server, clock,
-    identity::{Error, keys, shared, token},
-};
+use crate::Server;
 
 /// How often the directory is looked at for new keys.
 const LOOK: Duration = Duration::from_secs(5);

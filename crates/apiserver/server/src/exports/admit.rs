@@ -2,12 +2,12 @@
 
 use ::schema::field::{FieldError, FieldErrors};
 use ::schema::status::{Result, Status};
+use identity::Attributes;
 use serde_json::Value;
 
 use super::{BINDINGS, EXPORTS, GROUP, SCHEMAS, VERSION, index, ours, schema};
 use crate::{
     call::Call,
-    identity::Attributes,
     internal,
     kinds::{Kind, system},
     verbs::create::metadata,

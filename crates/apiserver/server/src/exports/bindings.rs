@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use ::schema::status::Result;
+use cache::object::Object;
 use rules::crd::Definition;
 use serde_json::Value;
 use store::{Commit, Compare, Op};
@@ -14,10 +15,9 @@ use super::{
     index, schema,
 };
 use crate::{
-    Server, clock,
+    Server,
     internal::{Internal, is_held},
     kinds::{bound, system},
-    object::Object,
     verbs::delete::Options,
 };
 
@@ -139,7 +139,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{exports::schema::tests::widgets, request::ROOT, workspaces};
+    use crate::{exports::schema::tests::widgets, workspaces};
+    use request::ROOT;
 
     async fn until(what: &str, is_so: impl Fn() -> bool) {
         for _ in 0..1000 {

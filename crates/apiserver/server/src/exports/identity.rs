@@ -3,6 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use cache::Cache;
+use cache::object::Object;
+use identity::kubeconfig;
 use schema::status::Result;
 use serde_json::{Value, json};
 
@@ -10,7 +13,7 @@ use super::{
     EXPORTS, Exports, GROUP, SECRETS, VERSION,
     conditions::{self, State},
 };
-use crate::{Server, cache::Cache, clock, identity::kubeconfig, internal::Internal, object::Object};
+use crate::{Server, internal::Internal};
 
 /// Where the keys lie that nobody chose.
 pub const NAMESPACE: &str = "kcp-system";

@@ -5,11 +5,11 @@ use std::{
     sync::Arc,
 };
 
+use cache::object::Object;
 use serde_json::Value;
 use store::Revision;
 
 use super::{Claim, schema};
-use crate::object::Object;
 
 #[derive(Clone)]
 pub struct Export {
@@ -238,7 +238,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::object;
+    use cache::object;
 
     fn object(key: &str, value: &Value, revision: Revision) -> Object {
         Object::new(key.into(), object::with_revision(&object::encode(value), revision), 1, revision)

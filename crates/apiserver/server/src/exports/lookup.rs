@@ -1,9 +1,10 @@
 //! What others ask about kinds that a workspace has from an export.
 
+use cache::object::Object;
 use serde_json::Value;
 
 use super::{SCHEMAS, index, schema};
-use crate::{Server, kinds::bound, object::Object};
+use crate::{Server, kinds::bound};
 
 /// Where the objects of a resource lie that a workspace has from an export.
 pub fn bound_collection(server: &Server, workspace: &str, group: &str, resource: &str) -> Option<Box<str>> {

@@ -33,12 +33,8 @@ pub use ours::offer;
 pub use policy::check as check_policy;
 pub use view::{View, enter, look_around, may_look};
 
-use crate::{
-    Server,
-    cache::{Cache, Change, ChangeKind, Observer},
-    controllers::{named, queue::Queue},
-    kinds::DEFINITIONS,
-};
+use crate::{Server, controllers::named, controllers::queue::Queue, kinds::DEFINITIONS};
+use cache::{Cache, Change, ChangeKind, Observer};
 
 pub const GROUP: &str = "apis.kcp.io";
 pub const VERSION: &str = "v1alpha1";

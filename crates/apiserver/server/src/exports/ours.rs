@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use request::ROOT;
 use schema::status::Result;
 use serde_json::{Value, json};
 
@@ -13,7 +14,6 @@ use crate::{
     Server,
     internal::Internal,
     kinds::{Kind, system},
-    request::ROOT,
     verbs::delete::Options,
     workspaces,
 };
@@ -183,7 +183,7 @@ mod tests {
         offer(server).await.unwrap();
         assert_eq!(named("scheduling.kcp.io"), now);
         assert!(hand.get(&schemas, "", old).is_none());
-        let ours = |object: &&Arc<crate::object::Object>| object.cluster() == PROVIDER;
+        let ours = |object: &&Arc<cache::object::Object>| object.cluster() == PROVIDER;
         let written = || server.cache.snapshot(SCHEMAS).items.range("", "").filter(ours).map(|o| o.revision).max();
         let before = written();
         offer(server).await.unwrap();

@@ -1,13 +1,10 @@
 //! The maximal permission policy: what an export's provider lets binders do with its kinds, whatever their own roles say.
 
+use identity::authorize::forbidden;
+use identity::{Attributes, Authorizer, User};
 use schema::status::Result;
 
-use crate::{
-    Server,
-    identity::{Attributes, Authorizer, User, authorize::forbidden},
-    kinds::Kind,
-    workspaces::seen_from,
-};
+use crate::{Server, kinds::Kind, workspaces::seen_from};
 
 const PREFIX: &str = "apis.kcp.io:binding:";
 

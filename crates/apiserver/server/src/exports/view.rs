@@ -4,22 +4,22 @@
 use std::{borrow::Cow, sync::Arc};
 
 use ::schema::status::{Result, Status};
+use cache::object::Object;
+use flow::body::Body;
 use http::{Response, request::Parts};
+use identity::{Attributes, User};
+use request::{Door, Route, Target, Verb};
 use serde_json::Value;
 
 use super::{Claim, EXPORTS, Exports, GROUP, SCHEMAS, VERSION, index, policy, schema};
 use crate::{
     Server,
     authorize::{of_path, of_target},
-    body::Body,
     call::Call,
-    identity::{Attributes, User},
     kinds::{Kind, Kinds, system},
-    nonresource,
-    object::Object,
-    openapi,
-    request::{Door, Route, Target, Verb},
-    workspaces::{seen_from, wildcard::EVERYWHERE},
+    nonresource, openapi,
+    workspaces::seen_from,
+    workspaces::wildcard::EVERYWHERE,
 };
 
 /// How the provider of an export sees one kind.

@@ -21,14 +21,11 @@ pub use defaults::objects;
 pub use schema::Schema;
 pub use upkeep::{furnish, run};
 
-use crate::{
-    cache::{Change, ChangeKind, Observer},
-    controllers::queue::Queue,
-    identity::{Attributes, User},
-    limits::{Flow, Level},
-    request::ROOT,
-    workspaces::seen_from,
-};
+use crate::{controllers::queue::Queue, workspaces::seen_from};
+use cache::{Change, ChangeKind, Observer};
+use flow::{Flow, Level};
+use identity::{Attributes, User};
+use request::ROOT;
 
 pub const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 pub const SCHEMAS: &str = "flowcontrol.apiserver.k8s.io/flowschemas";

@@ -1,9 +1,8 @@
 //! One FlowSchema: which requests it matches, and what tells their flows apart. Pure.
 
 use http::HeaderValue;
+use identity::{Attributes, User};
 use serde_json::Value;
-
-use crate::identity::{Attributes, User};
 
 const ALL: &str = "*";
 

@@ -2,11 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use request::ROOT;
 use schema::status::Result;
 use serde_json::{Value, json};
 
 use super::{GROUP, LEVELS, SCHEMAS, defaults};
-use crate::{Server, clock, internal::Internal, kinds::Kind, request::ROOT, workspaces::wildcard::EVERYWHERE};
+use crate::{Server, internal::Internal, kinds::Kind, workspaces::wildcard::EVERYWHERE};
 
 const RETRY: Duration = Duration::from_secs(2);
 

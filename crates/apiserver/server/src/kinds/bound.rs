@@ -8,15 +8,13 @@ use std::{
     sync::{Arc, OnceLock, PoisonError, RwLock, Weak},
 };
 
+use cache::object::Object;
 use rules::crd::Definition;
 use serde_json::Value;
 use store::Revision;
 
 use super::{Kind, collection_name, kinds_of, system};
-use crate::{
-    exports::{index, schema},
-    object::Object,
-};
+use crate::exports::{index, schema};
 
 /// So much of an identity's hash is in the names of collections: 96 bits, which nobody finds a second key for.
 const IDENTITY_DIGITS: usize = 24;
@@ -182,11 +180,11 @@ mod tests {
 
     use super::*;
     use crate::{
-        cache::{Change, ChangeKind},
-        exports::{BINDINGS, SCHEMAS, schema::tests::widgets},
+        exports::schema::tests::widgets,
+        exports::{BINDINGS, SCHEMAS},
         kinds::Kinds,
-        object,
     };
+    use cache::{Change, ChangeKind, object};
 
     fn change(key: &str, value: &Value, revision: Revision, kind: ChangeKind) -> Arc<Change> {
         let json = object::with_revision(&object::encode(value), revision);

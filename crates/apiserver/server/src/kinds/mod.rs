@@ -9,6 +9,8 @@ use std::{
     sync::{Arc, LazyLock, PoisonError, RwLock},
 };
 
+use cache::object::Object;
+use cache::{Change, ChangeKind};
 use rules::convert;
 use rules::crd::{Definition, Light};
 use schema;
@@ -17,11 +19,7 @@ use schema::{Schema, TypeId, catalogue};
 use serde_json::Value;
 use store::Revision;
 
-use crate::{
-    cache::{Change, ChangeKind},
-    exports,
-    object::Object,
-};
+use crate::exports;
 use bound::{Bound, Schemas};
 
 /// One resource in one version.
@@ -336,7 +334,7 @@ impl Kinds {
         self.workspace(cluster)?.definitions.get(name)?.first().cloned()
     }
 
-    pub fn observer(self: Arc<Self>) -> crate::cache::Observer {
+    pub fn observer(self: Arc<Self>) -> cache::Observer {
         Box::new(move |collection: &str, change: &Arc<Change>| self.observe(collection, change))
     }
 

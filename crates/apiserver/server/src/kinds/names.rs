@@ -6,10 +6,9 @@ use std::{
     sync::{PoisonError, RwLock},
 };
 
+use cache::object::Object;
 use rules::crd::Light;
 use serde_json::Value;
-
-use crate::object::Object;
 
 /// A workspace and a group in it.
 type Place = (Box<str>, Box<str>);
@@ -110,7 +109,7 @@ mod tests {
     fn definition(name: &str, plural: &str, kind: &str) -> (Object, Light) {
         let value = json!({"metadata": {"name": name}, "spec": {}, "status": {"acceptedNames": {
             "plural": plural, "singular": plural, "shortNames": ["s"], "kind": kind, "listKind": format!("{kind}List")}}});
-        let json = crate::object::with_revision(&crate::object::encode(&value), 1);
+        let json = cache::object::with_revision(&cache::object::encode(&value), 1);
         (Object::new(format!("root:a//{name}").into(), json, 1, 1), Light::of(&value))
     }
 

@@ -5,12 +5,13 @@
 
 use std::sync::{Arc, LazyLock};
 
+use request::ROOT;
 use rules::crd::Definition;
 use schema::status::Status;
 use serde_json::{Value, json};
 
 use super::{Kind, kinds_of};
-use crate::{request::ROOT, workspaces::wildcard::EVERYWHERE};
+use crate::workspaces::wildcard::EVERYWHERE;
 
 /// The workspace whose APIExports offer our kinds to others: the edge service provider's.
 pub const PROVIDER: &str = ::kinds::mailbox::PROVIDER;

@@ -4,7 +4,7 @@
 use schema::status::{Result, Status};
 use serde_json::Value;
 
-use crate::{call::Call, request};
+use crate::call::Call;
 
 /// Address and port of one of the pods behind a port of a Service. `id` is what the path calls it.
 pub fn pick(call: &Call, service: &str, port: &str, id: &str) -> Result<(String, u16)> {

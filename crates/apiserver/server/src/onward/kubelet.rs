@@ -10,6 +10,8 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
+use identity::pki::Pki;
+use identity::{Error, KUBELET_CLIENT};
 use rustls::{
     ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme,
     client::{
@@ -21,10 +23,6 @@ use rustls::{
 };
 
 use super::Node;
-use crate::{
-    clock,
-    identity::{Error, KUBELET_CLIENT, pki::Pki},
-};
 
 #[derive(Default)]
 pub struct Kubelets {
@@ -93,7 +91,7 @@ impl Kubelets {
             Some(authority) => vec![Authority::new(authority, true, provider)?],
             None => vec![Authority::new(pki.ca_pem(), false, provider)?],
         };
-        let ends = crate::identity::pki::ends(&pair.certificate).unwrap_or(now);
+        let ends = identity::pki::ends(&pair.certificate).unwrap_or(now);
         let renew_at = now + (ends - now) / 2;
         Ok(Made { verified: config(checked)?, unverified: config(Vec::new())?, renew_at })
     }

@@ -8,11 +8,10 @@ use std::{
 };
 
 use bytes::Bytes;
+use flow::body::{Body, BoxError};
 use http::{HeaderMap, Response, header};
 use http_body::Frame;
 use http_body_util::BodyExt;
-
-use crate::body::{Body, BoxError};
 
 /// A tag that is longer is passed on as it is.
 const LONGEST_TAG: usize = 16 << 10;

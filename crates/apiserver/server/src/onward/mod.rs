@@ -11,18 +11,12 @@ mod metrics;
 mod options;
 mod pass;
 
+use flow::body::Body;
 use http::{HeaderMap, HeaderName, Method, Response, Uri, header, request::Parts};
+use request::{ROOT, Target, Verb};
 use schema::status::{Result, Status};
 
-use crate::{
-    admission,
-    body::Body,
-    call::Call,
-    kinds::Kind,
-    mount::AnyBody,
-    request::{ROOT, Target, Verb},
-    respond,
-};
+use crate::{admission, call::Call, kinds::Kind, mount::AnyBody, respond};
 
 pub use destination::Io;
 use destination::{Destination, Trust};
@@ -30,7 +24,7 @@ pub use inside::Node;
 pub use kubelet::{Kubelets, unverified};
 pub use linger::Lingering;
 pub use metrics::{METRICS, metrics};
-pub use pass::{Upgraded, goes_on, is_upgrade, pass, relay};
+pub use pass::{is_upgrade, pass, relay};
 
 /// Whether a request is passed on.
 pub fn concerns(kind: &Kind, target: &Target) -> bool {
@@ -99,7 +93,7 @@ async fn log(call: &Call) -> Result<Response<Body>> {
         return Err(options::log_failure(code, &text, &call.target.name));
     }
     let mut plain = respond::build(200, "text/plain", Body::empty());
-    plain.extensions_mut().insert(pass::LongRunning);
+    plain.extensions_mut().insert(flow::extensions::LongRunning);
     Ok(plain.map(|_| response.into_body()))
 }
 
@@ -218,7 +212,7 @@ fn tail<'a>(uri: &'a Uri, target: &Target) -> (&'a str, &'a str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{Path, Route};
+    use request::{Path, Route};
 
     #[test]
     fn what_is_behind_a_proxy_stays_as_it_came() {

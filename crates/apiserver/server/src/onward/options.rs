@@ -1,11 +1,12 @@
 //! What a request to a pod's container says in its query, as the objects that upstream reads it into, and what a kubelet's
 //! refusal of a log means. Pure.
 
+use request::Query;
 use schema::field::FieldError;
 use schema::status::{Result, Status};
 use serde_json::{Value, json};
 
-use crate::{call::Call, request::Query};
+use crate::call::Call;
 
 /// `PodExecOptions` and the like.
 pub fn of(call: &Call) -> Result<Value> {
@@ -112,7 +113,7 @@ pub fn log(query: &Query, pod: &str) -> Result<String> {
         }
     }
     if let Some(at) = at {
-        pairs.push(("sinceTime", crate::clock::at(at.as_second())));
+        pairs.push(("sinceTime", clock::at(at.as_second())));
     }
     pairs.sort();
     Ok(encoded(&pairs))

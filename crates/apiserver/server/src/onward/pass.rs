@@ -4,11 +4,12 @@
 use std::{
     io,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
 };
 
 use bytes::Bytes;
+use flow::body::{Body, BoxError};
+use flow::extensions::{LongRunning, Upgraded};
 use futures::future::BoxFuture;
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body::{Frame, SizeHint};
@@ -18,31 +19,9 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::linger;
-use crate::{
-    body::{Body, BoxError},
-    mount::AnyBody,
-};
+use crate::mount::AnyBody;
 
 const GONE: &str = "the other end is gone, or the server is shutting down";
-
-/// In a response's extensions: it may take for ever, and nobody waits for its end to say that it has begun.
-#[derive(Clone, Copy)]
-pub struct LongRunning;
-
-/// In a response's extensions: the connection is not HTTP any more. What is put in here is kept until it ends.
-#[derive(Clone, Default)]
-pub struct Upgraded(Arc<Mutex<Vec<Box<dyn Send>>>>);
-
-impl Upgraded {
-    pub fn keep(&self, kept: Box<dyn Send>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
-    }
-}
-
-/// Whether an answer goes on when it is made.
-pub fn goes_on(extensions: &http::Extensions) -> bool {
-    extensions.get::<LongRunning>().is_some() || extensions.get::<Upgraded>().is_some()
-}
 
 /// Whether the headers ask for another protocol.
 pub fn is_upgrade(headers: &HeaderMap) -> bool {

@@ -7,19 +7,19 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
+use cache::object;
+use cache::object::Object;
 use codec::proto;
 use codec::table::IncludeObject;
+use flow::body::Body;
 use schema;
 use schema::status::{Result, Status};
 use serde_json::{Value, json};
 
 use super::{go_type, head_of, in_format, in_version, message, partial, printer, table_head, write_partial, write_row};
 use crate::{
-    body::Body,
-    clock,
     kinds::Kind,
     negotiate::{Accept, Format, Shape},
-    object::{self, Object},
     reply::List,
     turns::Turns,
     types, yaml,

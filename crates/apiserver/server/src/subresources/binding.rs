@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use request::Target;
 use schema::status::{Result, Status};
 use serde_json::Value;
 
 use crate::{
-    admission::{self, Notes},
+    admission,
+    admission::Notes,
     call::Call,
-    clock,
     reply::Reply,
-    request::Target,
     verbs::{update, write},
 };
 

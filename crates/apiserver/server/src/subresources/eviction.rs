@@ -72,7 +72,7 @@ async fn mark(call: &Call, name: &str) -> Result<()> {
         let mut value = old.value();
         let mut conditions = value["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let since = conditions.iter().find(|one| one["type"] == KIND && one["status"] == "True");
-        let since = since.map_or_else(|| crate::clock::now().into(), |one| one["lastTransitionTime"].clone());
+        let since = since.map_or_else(|| clock::now().into(), |one| one["lastTransitionTime"].clone());
         conditions.retain(|one| one["type"] != KIND);
         conditions.push(json!({
             "type": KIND, "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
@@ -138,7 +138,7 @@ async fn disrupt(call: &Call, pod: &Value) -> Result<()> {
         if allowed == 1 {
             say_no_more(&mut value);
         }
-        value["status"]["disruptedPods"][name] = crate::clock::now().into();
+        value["status"]["disruptedPods"][name] = clock::now().into();
         Ok(value)
     })
     .await?;
@@ -162,7 +162,7 @@ fn say_no_more(budget: &mut Value) {
     if let Some(condition) = allowance(budget).filter(|condition| condition["status"] == "True") {
         condition["status"] = "False".into();
         condition["reason"] = "InsufficientPods".into();
-        condition["lastTransitionTime"] = crate::clock::now().into();
+        condition["lastTransitionTime"] = clock::now().into();
     }
 }
 

@@ -6,15 +6,10 @@ mod reviews;
 pub mod scale;
 mod token;
 
+use request::{Target, Verb};
 use schema::status::{Result, Status};
 
-use crate::{
-    call::Call,
-    kinds::Kind,
-    reply::Reply,
-    request::{Target, Verb},
-    verbs,
-};
+use crate::{call::Call, kinds::Kind, reply::Reply, verbs};
 
 pub async fn run(call: &Call, verb: Verb) -> Result<Reply> {
     let sub = call.target.subresource.as_str();

@@ -2,18 +2,11 @@
 
 use std::sync::PoisonError;
 
+use identity::authenticate::HOME;
+use identity::{Attributes, Authorizer, Decision, User, reviews};
 use schema::status::{Result, Status};
 
-use crate::{
-    Server, admission,
-    authorize::Workspace,
-    call::Call,
-    clock,
-    identity::{Attributes, Authorizer, Decision, User, authenticate::HOME, reviews},
-    reply::Reply,
-    verbs::write,
-    workspaces,
-};
+use crate::{Server, admission, authorize::Workspace, call::Call, reply::Reply, verbs::write, workspaces};
 
 pub async fn review(call: &Call) -> Result<Reply> {
     call.check_write_options("CreateOptions")?;

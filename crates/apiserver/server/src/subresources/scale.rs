@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use ::patch::apply::Context;
+use cache::object::Object;
 use codec::decode;
 use codec::table::{IncludeObject, human};
+use request::Verb;
 use rules::strategy;
 use schema::status::{Result, Status};
 use serde_json::{Value, json};
@@ -12,13 +14,10 @@ use serde_json::{Value, json};
 use crate::{
     admission,
     call::Call,
-    clock,
     kinds::Kind,
     negotiate::media_type,
-    object::Object,
     render,
     reply::Reply,
-    request::Verb,
     types,
     verbs::{get, patch, update, write},
     webhooks::convert,

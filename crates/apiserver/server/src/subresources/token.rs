@@ -1,16 +1,11 @@
 //! TokenRequest: a short-lived token for a ServiceAccount.
 
+use identity::token_request;
+use identity::token_request::Objects;
 use schema::status::Result;
 use serde_json::Value;
 
-use crate::{
-    admission,
-    call::Call,
-    clock,
-    identity::token_request::{self, Objects},
-    reply::Reply,
-    verbs::write,
-};
+use crate::{admission, call::Call, reply::Reply, verbs::write};
 
 pub async fn request(call: &Call) -> Result<Reply> {
     call.check_write_options("CreateOptions")?;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use cache::object;
+use cache::object::Object;
 use rules::strategy;
 use schema::names;
 use schema::selector::scan;
@@ -9,9 +11,7 @@ use schema::status::{Result, Status};
 use serde_json::{Value, json};
 
 use super::write::{self, Written};
-use crate::{
-    admission, call::Call, clock, kinds::DEFINITIONS, object, object::Object, reply::Reply, webhooks::convert,
-};
+use crate::{admission, call::Call, kinds::DEFINITIONS, reply::Reply, webhooks::convert};
 
 /// How often a generated name that is taken is made anew.
 const TRIES: usize = 8;

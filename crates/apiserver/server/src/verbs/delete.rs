@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use cache::object;
+use cache::object::Object;
 use rules::strategy;
 use schema::field::FieldError;
 use schema::status::{Result, Status};
@@ -16,11 +18,9 @@ use super::{
 use crate::{
     admission,
     call::Call,
-    clock,
     kinds::Kind,
-    object,
-    object::Object,
-    owner::{self, To, Verdict},
+    owner,
+    owner::{To, Verdict},
     reply::Reply,
     turns::Turns,
 };

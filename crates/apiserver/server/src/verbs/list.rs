@@ -6,6 +6,8 @@ use base64::{
     Engine,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
+use cache::object::Object;
+use cache::{Ordered, Snapshot, object};
 use schema::status::{Result, Status};
 use serde::{Deserialize, Serialize};
 use store::Revision;
@@ -16,9 +18,7 @@ use super::{
     selection::Selection,
 };
 use crate::{
-    cache::{Ordered, Snapshot},
     call::Call,
-    object::{self, Object},
     reply::{List, Reply},
     turns::Turns,
     webhooks::convert,

@@ -1,10 +1,9 @@
 //! ListOptions: the rules about resourceVersion, its match, initial events, limit and continue. Pure but for the query.
 
+use request::Query;
 use schema::field::FieldError;
 use schema::status::{Cause, Result, Status};
 use store::Revision;
-
-use crate::request::Query;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {

@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
+use cache::object::Object;
 use codec::decode;
 use schema::go::json_name;
 use schema::status::{Result, Status};
 use serde_json::{Value, json};
 
 use super::{create, update, write};
-use crate::{
-    call::Call, clock, kinds::Kind, negotiate::media_type, object::Object, render, reply::Reply, types,
-    webhooks::convert,
-};
+use crate::{call::Call, kinds::Kind, negotiate::media_type, render, reply::Reply, types, webhooks::convert};
 
 pub async fn patch(call: &Call) -> Result<Reply> {
     call.check_write_options("PatchOptions")?;

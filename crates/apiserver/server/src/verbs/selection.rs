@@ -1,11 +1,10 @@
 //! Which objects of a collection a list, watch or collection delete is about.
 
+use cache::object::Object;
 use schema::selector::{FieldSelector, LabelSelector, scan};
 use schema::status::{Result, Status};
 
-use crate::{
-    call::Call, exports::View, kinds::Kind, object::Object, render, webhooks::convert, workspaces::wildcard::EVERYWHERE,
-};
+use crate::{call::Call, exports::View, kinds::Kind, render, webhooks::convert, workspaces::wildcard::EVERYWHERE};
 
 pub struct Selection {
     labels: LabelSelector,

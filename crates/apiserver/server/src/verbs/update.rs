@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use cache::object;
+use cache::object::Object;
 use rules::strategy;
 use schema::status::{Result, Status};
 use serde_json::Value;
@@ -13,9 +15,8 @@ use super::{
 use crate::{
     admission,
     call::Call,
-    clock, object,
-    object::Object,
-    owner::{self, To, Verdict},
+    owner,
+    owner::{To, Verdict},
     reply::Reply,
     webhooks::convert,
 };

@@ -6,6 +6,8 @@ use std::{
 };
 
 use bytes::Bytes;
+use cache::object::Object;
+use cache::{Audience, Change, ChangeKind, Collection, TooOld};
 use schema::status::{Result, Status};
 use serde_json::json;
 use store::Revision;
@@ -17,13 +19,12 @@ use super::{
     selection::Selection,
 };
 use crate::{
-    cache::{Audience, Change, ChangeKind, Collection, TooOld},
     call::Call,
     exports,
     kinds::Kind,
     negotiate::Shape,
-    object::Object,
-    render::{self, EventWriter},
+    render,
+    render::EventWriter,
     reply::Reply,
     turns::Turns,
     webhooks::convert,
@@ -139,7 +140,7 @@ struct Watcher {
     server: Arc<crate::Server>,
     /// What the provider of an export may see can change under a watch, which then has to begin anew.
     gate: Option<exports::Gate>,
-    cache: Arc<crate::cache::Cache>,
+    cache: Arc<cache::Cache>,
     collection: Arc<Collection>,
     changed: watch::Receiver<()>,
     /// Everything up to here was sent or did not concern this watch.

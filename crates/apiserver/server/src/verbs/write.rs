@@ -3,6 +3,8 @@
 use std::{collections::HashSet, sync::Arc};
 
 use bytes::Bytes;
+use cache::object;
+use cache::object::Object;
 use codec::{decode, proto};
 use rules::convert::BuiltInVersions;
 use rules::{strategy, validate};
@@ -13,16 +15,7 @@ use schema::{Schema, TypeId};
 use serde_json::Value;
 use store::{Commit, Compare, Op, Outcome, Revision};
 
-use crate::{
-    Server, apart,
-    call::Call,
-    clock,
-    kinds::Kind,
-    negotiate::Format,
-    object::{self, Object},
-    types,
-    workspaces::wildcard,
-};
+use crate::{Server, apart, call::Call, kinds::Kind, negotiate::Format, types, workspaces::wildcard};
 
 /// A request body as an object, not yet checked against its kind.
 pub struct Received {

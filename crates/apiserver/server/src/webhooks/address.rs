@@ -2,10 +2,10 @@
 
 use std::{io, net::SocketAddr};
 
+use cache::Cache;
 use serde_json::Value;
 
 use super::reach::Reach;
-use crate::cache::Cache;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Address {

@@ -8,6 +8,7 @@ use std::{
     task::{Context, Poll},
 };
 
+use cache::Cache;
 use http::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::{
@@ -19,7 +20,6 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::{address::Address, reach::Reach, trust};
-use crate::cache::Cache;
 
 #[derive(Clone)]
 pub struct Connector(Arc<Inner>);

@@ -10,6 +10,8 @@ use std::{
 };
 
 use bytes::Bytes;
+use cache::object::Object;
+use cache::{Change, object};
 use rules::crd;
 use rules::crd::{Definition, Strategy};
 use schema::status::{Result, Status};
@@ -18,10 +20,8 @@ use serde_json::Value;
 use super::Endpoint;
 use crate::{
     Server,
-    cache::Change,
     call::Call,
     kinds::{Custom, Kind},
-    object::{self, Object},
     render,
     reply::Reply,
 };

@@ -3,6 +3,7 @@
 use std::{error::Error, sync::OnceLock, time::Duration};
 
 use bytes::Bytes;
+use clock::rarely::Rarely;
 use http::{
     Request, StatusCode,
     header::{ACCEPT, CONTENT_TYPE, USER_AGENT},
@@ -12,6 +13,7 @@ use hyper_util::{
     client::legacy::Client,
     rt::{TokioExecutor, TokioTimer},
 };
+use request::ROOT;
 use serde_json::Value;
 
 use super::{
@@ -19,7 +21,7 @@ use super::{
     connect::Connector,
     trust,
 };
-use crate::{Server, rarely::Rarely, request::ROOT};
+use crate::Server;
 
 /// A quiet webhook keeps its connections this long, and this many.
 const IDLE: Duration = Duration::from_secs(60);

@@ -2,6 +2,8 @@
 //!
 //! Nothing of upstream's default policy is copied into it: that is the same everywhere and shared.
 
+use identity::{Attributes, kubeconfig};
+use request::ROOT;
 use schema::field::FieldError;
 use schema::status::{Result, Status};
 use serde_json::{Value, json};
@@ -16,13 +18,11 @@ use super::{
 use crate::{
     Server,
     call::Call,
-    clock,
     controllers::root_ca,
-    identity::{Attributes, kubeconfig},
     internal::{Internal, is_held},
     kinds::system::PROVIDER,
-    request::ROOT,
-    verbs::{create::metadata, write::Beside},
+    verbs::create::metadata,
+    verbs::write::Beside,
 };
 
 /// Completes a new Workspace object: its type and what comes with it.

@@ -5,13 +5,14 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use cache::object::Object;
 use schema::selector::scan;
 use schema::status::Result;
 use serde_json::Value;
 use store::{Commit, Compare, Op, Outcome};
 
 use super::{FINALIZER, GROUP, VERSION, WORKSPACES, lifecycle};
-use crate::{clock, internal::Internal, kinds::DEFINITIONS, object::Object, verbs::delete::Options};
+use crate::{internal::Internal, kinds::DEFINITIONS, verbs::delete::Options};
 
 /// etcd takes at most 128 operations and as many compares in one commit.
 const AT_ONCE: usize = 100;

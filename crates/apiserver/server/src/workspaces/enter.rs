@@ -4,18 +4,14 @@
 
 use std::borrow::Cow;
 
+use identity::authenticate::{AUTHENTICATED, HOME, MASTERS, UNAUTHENTICATED};
+use identity::{Attributes, Authorizer, Mark, User};
+use request::ROOT;
 use schema::status::{Result, Status};
 use serde_json::Value;
 
 use super::{GROUP, path, wildcard::EVERYWHERE};
-use crate::{
-    Server,
-    identity::{
-        Attributes, Authorizer, Mark, User,
-        authenticate::{AUTHENTICATED, HOME, MASTERS, UNAUTHENTICATED},
-    },
-    request::ROOT,
-};
+use crate::Server;
 
 /// May list and watch across workspaces, as `system:masters` may.
 pub const CONTROLLERS: &str = "system:selvedge:controllers";

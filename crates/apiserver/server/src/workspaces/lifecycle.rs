@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use cache::object::Object;
+use request::ROOT;
 use schema::status::Result;
 use serde_json::{Value, json};
 
@@ -15,7 +17,7 @@ use super::{
     death, light, path,
     types::{Reference, Resolved, system_types},
 };
-use crate::{Server, clock, internal::Internal, object::Object, request::ROOT};
+use crate::{Server, internal::Internal};
 
 pub const READY: &str = "Ready";
 const INITIALIZING: &str = "Initializing";

@@ -1,13 +1,16 @@
 //! Workspaces that are no logical clusters: mailboxes, one for each edge, which somebody else answers for. Nothing lies in them, so that
 //! all that there is of one is its object, and there can be as many as there are edges.
 
+use cache::object;
+use cache::object::Object;
+use request::ROOT;
 use schema::selector::scan;
 use schema::status::Result;
 use serde_json::{Map, Value, json};
 use store::{Commit, Compare, Op, Outcome, Revision};
 
 use super::{GROUP, VERSION, WORKSPACES, birth, lifecycle, path};
-use crate::{Server, clock, kinds::system::PROVIDER, object, object::Object, request::ROOT};
+use crate::{Server, kinds::system::PROVIDER};
 
 /// The type by which they are known. Nobody can make a workspace of it through the API.
 pub const TYPE: &str = "mailbox";

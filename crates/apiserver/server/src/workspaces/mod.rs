@@ -35,11 +35,9 @@ pub use path::is_inside;
 pub use types::placement_types;
 pub use usage::{Limits, Room, is_internal};
 
-use crate::{
-    cache::{Change, ChangeKind, Observer},
-    controllers::queue::Queue,
-    request::ROOT,
-};
+use crate::controllers::queue::Queue;
+use cache::{Change, ChangeKind, Observer};
+use request::ROOT;
 
 pub const GROUP: &str = "tenancy.kcp.io";
 pub const VERSION: &str = "v1alpha1";
@@ -250,7 +248,8 @@ pub(crate) mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::object::{self, Object};
+    use cache::object;
+    use cache::object::Object;
 
     pub fn change(kind: ChangeKind, key: &str, value: &Value, previous: Option<&Arc<Change>>) -> Arc<Change> {
         let json = if kind == ChangeKind::Deleted { Bytes::new() } else { object::encode(value) };

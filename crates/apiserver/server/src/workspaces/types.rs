@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use request::ROOT;
 use serde_json::{Value, json};
 
 use super::{light, path};
-use crate::{kinds::system::PROVIDER, request::ROOT};
+use crate::kinds::system::PROVIDER;
 
 /// Types extend others at most so deep, and as many.
 const MOST: usize = 16;

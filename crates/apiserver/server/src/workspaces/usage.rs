@@ -11,12 +11,13 @@ use std::{
     },
 };
 
+use request::ROOT;
 use schema::status::{Result, Status};
 use serde_json::Value;
 use store::{Commit, Compare, Op, Revision};
 
 use super::{Space, WORKSPACES, Workspaces, path};
-use crate::{call::Call, request::ROOT};
+use crate::call::Call;
 
 /// What a type limits; what is missing is not limited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -254,10 +255,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{
-        cache::ChangeKind,
-        workspaces::{TYPES, tests::change},
-    };
+    use crate::{workspaces::TYPES, workspaces::tests::change};
+    use cache::ChangeKind;
 
     fn small(objects: u64, bytes: u64) -> Arc<Workspaces> {
         let all = Arc::new(Workspaces::default());

@@ -3,13 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cache::Change;
+use cache::object::{Object, write_json};
 use schema::selector::scan;
 use serde_json::Value;
-
-use crate::{
-    cache::Change,
-    object::{Object, write_json},
-};
 
 pub const EVERYWHERE: &str = "*";
 const ANNOTATION: &str = "kcp.io/cluster";

@@ -9,10 +9,11 @@ use std::{
 };
 
 use bytes::Bytes;
+use cache::Change;
+use cache::object::Object;
 use kinds::{EdgeId, ObjectKey};
 use link::Key;
 use placement::{Id, account::Source};
-use server::{cache::Change, object::Object};
 use tokio::sync::Notify;
 
 use super::{COLLECTORS, COMBINED};

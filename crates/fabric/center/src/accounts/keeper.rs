@@ -18,7 +18,7 @@ use placement::{
     summary::{Collector, Summary},
 };
 use serde_json::Value;
-use server::{Server, clock};
+use server::Server;
 use tokio::sync::broadcast::{self, error::RecvError};
 
 use super::{COLLECTORS, inbox::Heard, pace::Pace, said, standing};

@@ -16,8 +16,9 @@ mod write;
 
 use std::sync::Arc;
 
+use cache::Change;
 use kinds::EdgeId;
-use server::{Server, cache::Change};
+use server::Server;
 
 use crate::{Fleet, news::News};
 use board::Board;

@@ -17,7 +17,6 @@ use placement::{
     summary::{Input, Link, RowKey, Summary},
 };
 use serde_json::{Map, Value, json};
-use server::clock;
 
 use super::{
     keeper::{Keeper, Todo},

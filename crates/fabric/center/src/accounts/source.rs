@@ -1,6 +1,7 @@
 //! What a placed object shows at the center: how many edges hold it, and the status that they report.
 
 use bytes::Bytes;
+use cache::object::Object;
 use kinds::{EdgeId, ObjectKey, names};
 use placement::{
     account::Source,
@@ -9,7 +10,7 @@ use placement::{
 };
 use schema::status::{Result, Status};
 use serde_json::{Value, json};
-use server::{internal::Internal, object::Object};
+use server::internal::Internal;
 
 use super::{
     keeper::Keeper,

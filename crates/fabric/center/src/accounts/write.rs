@@ -7,7 +7,7 @@ use kinds::ObjectKey;
 use placement::Id;
 use schema::status::Result;
 use serde_json::{Value, json};
-use server::{clock, internal::Internal};
+use server::internal::Internal;
 
 use super::{
     keeper::{Desk, Due, Keeper},

@@ -12,9 +12,12 @@ use std::{
 };
 
 use bytes::Bytes;
+use cache::object::Object;
+use flow::body::Body;
 use futures::future::BoxFuture;
 use http::{Response, header};
 use http_body_util::{BodyExt, Limited};
+use identity::{Attributes, User};
 use kinds::{
     EdgeId, ObjectKey,
     forward::{Change, Done, Forward, MOST, PATH, STALE, Said, hexadecimal},
@@ -22,14 +25,8 @@ use kinds::{
 use placement::projection;
 use schema::status::{Cause, Result, Status, qualified};
 use serde_json::{Value, json};
-use server::{
-    Also, Mount, Mounted, Server,
-    body::Body,
-    clock,
-    identity::{Attributes, User},
-    internal::Internal,
-    object::Object,
-};
+use server::internal::Internal;
+use server::{Also, Mount, Mounted, Server};
 use store::{Commit, Compare, Op};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
@@ -258,7 +255,7 @@ fn resource<'a>(key: &ObjectKey<'a>) -> (&'a str, &'a str) {
     (if group == "core" { "" } else { group }, resource)
 }
 
-async fn read(response: http::Response<server::body::Body>) -> (u16, Vec<String>, Value) {
+async fn read(response: http::Response<flow::body::Body>) -> (u16, Vec<String>, Value) {
     let warnings = response.headers().get_all(header::WARNING).iter();
     let warnings = warnings.filter_map(|value| warning(value.to_str().ok()?)).collect();
     let code = response.status().as_u16();

@@ -1,6 +1,7 @@
 //! A forwarded write as the request that a client here would send: one of five, whatever the edge says.
 
 use bytes::Bytes;
+use cache::object::Object;
 use http::{Request, header};
 use http_body_util::Full;
 use kinds::{
@@ -10,7 +11,6 @@ use kinds::{
 };
 use schema::status::{Result, Status};
 use serde_json::{Value, json};
-use server::object::Object;
 
 /// The write as a client here would send it: the same verb, on the object as the edge has seen it.
 pub fn request(

@@ -1,8 +1,9 @@
 //! Who somebody of an edge is at the center. An edge vouches for its own users only, so all of them have names that begin with its own.
 
+use identity::User;
 use kinds::{EdgeId, forward::LocalUser};
 use schema::status::{Result, Status};
-use server::{Server, identity::User};
+use server::Server;
 
 use crate::target;
 

@@ -9,19 +9,16 @@ mod token;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use flow::body::Body;
 use futures::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response, header};
 use http_body_util::{BodyExt, Full};
+use identity::{User, signing};
 use kinds::{EdgeId, JoinReply, JoinRequest, join};
 use link::transport::paths;
 use schema::status::{Result, Status};
 use serde_json::Value;
-use server::{
-    Mount, Mounted, Server,
-    body::Body,
-    clock,
-    identity::{User, signing},
-};
+use server::{Mount, Mounted, Server};
 
 use crate::{
     GROUP,
@@ -100,7 +97,7 @@ async fn answer(server: &Arc<Server>, user: &User, asks: &JoinRequest) -> Result
     let seconds = server.identity.lifetimes().edge;
     let signed = server.identity.pki().sign_edge(&request, &edge.user(), &credential, seconds, now);
     let certificate = signed.map_err(Status::internal)?;
-    reply.ends = server::identity::pki::ends(&certificate);
+    reply.ends = identity::pki::ends(&certificate);
     reply.certificate = Some(certificate);
     Ok(reply)
 }

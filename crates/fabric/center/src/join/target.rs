@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use http::Method;
+use identity::User;
 pub use kinds::join::{REVOKED, credential_of};
 use kinds::{EdgeId, join, names};
 use schema::status::{Result, Status};
 use serde_json::{Value, json};
-use server::{Server, identity::User};
+use server::Server;
 
 use super::{call, token::Grant};
 

@@ -7,6 +7,8 @@ use std::{
 };
 
 use bytes::Bytes;
+use cache::object::Object;
+use flow::body::Body;
 use futures::future::BoxFuture;
 use http::Response;
 use kinds::{ObjectKey, names};
@@ -15,14 +17,9 @@ use schema::catalogue::Resource;
 use schema::selector::scan;
 use schema::status::Status;
 use serde_json::Value;
-use server::{
-    Mount, Mounted, Server,
-    body::Body,
-    embedded::Embedded,
-    object::Object,
-    onward,
-    replica::{Place, Seen},
-};
+use server::embedded::Embedded;
+use server::replica::{Place, Seen};
+use server::{Mount, Mounted, Server, onward};
 use store::{Commit, Compare, Op};
 use tokio::sync::mpsc;
 
@@ -329,6 +326,6 @@ impl Keeper {
             let place = format!("{}//{}", self.edge.id.workspace, self.edge.id.name);
             self.server.cache.get(target::COLLECTION, &place).and_then(text)
         };
-        source.or_else(edge).unwrap_or_else(server::now)
+        source.or_else(edge).unwrap_or_else(clock::now)
     }
 }

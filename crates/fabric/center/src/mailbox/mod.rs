@@ -11,18 +11,15 @@ mod refuse;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use flow::body::Body;
 use futures::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response, header::WARNING};
 use http_body_util::Full;
+use identity::{Attributes, User};
 use kinds::mailbox::{self, PROVIDER};
 use link::transport::paths;
 use schema::status::{Result, Status};
-use server::{
-    Mount, Mounted, Server,
-    body::Body,
-    identity::{Attributes, User},
-    onward,
-};
+use server::{Mount, Mounted, Server, onward};
 
 use crate::{
     Fleet,

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use flow::body::Body;
 use futures::{
     FutureExt,
     future::{BoxFuture, Shared},
@@ -13,7 +14,8 @@ use futures::{
 use http::{HeaderMap, Response};
 use kinds::EdgeId;
 use schema::status::{Result, Status};
-use server::{Server, body::Body, embedded::Embedded};
+use server::Server;
+use server::embedded::Embedded;
 use tokio::sync::{broadcast, mpsc};
 
 use super::keep::{self, Work};

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use cache::object::Object;
+use identity::Attributes;
 use kinds::{EdgeId, names};
 use schema::selector::scan;
 use schema::status::Status;
-use server::{Server, identity::Attributes, object::Object};
+use server::Server;
 
 /// Names the object in which the change belongs.
 pub fn refusal(edge: &EdgeId, shown: &Server, asked: &Attributes) -> Status {

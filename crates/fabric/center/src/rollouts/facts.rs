@@ -7,7 +7,6 @@ use placement::{
     rollout::{Fact, order},
 };
 use serde_json::Value;
-use server::clock;
 
 use crate::{Fleet, others::Step, reports, target};
 

@@ -13,7 +13,8 @@ use placement::{
 };
 use schema::status::Result;
 use serde_json::Value;
-use server::{Server, clock, internal::Internal};
+use server::Server;
+use server::internal::Internal;
 use tokio::sync::broadcast::{Receiver, error::RecvError, error::TryRecvError};
 
 use super::{

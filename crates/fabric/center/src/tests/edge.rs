@@ -7,11 +7,12 @@ use std::{
 };
 
 use bytes::Bytes;
+use identity::User;
 use link::{
     EdgeInput as Input, EdgeOutput as Output, EdgeStatus, Failure, HashTree, Holding, Key, Message, Position, Report,
     Version, transport::Line,
 };
-use server::{Server, identity::User};
+use server::Server;
 use tokio::sync::mpsc;
 
 use crate::{Fleet, GROUP, session};

@@ -3,7 +3,7 @@
 use futures::StreamExt;
 use http::{HeaderMap, Request, header};
 use http_body_util::{BodyExt, Full};
-use server::identity::User;
+use identity::User;
 
 use super::*;
 use crate::mailbox::Open;

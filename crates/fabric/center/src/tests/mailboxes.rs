@@ -23,7 +23,7 @@ fn workspace(name: &str, of_type: &str, edge: &str) -> (String, Value) {
 }
 
 async fn put(store: &Arc<dyn Store>, objects: impl IntoIterator<Item = (String, Value)>) {
-    let ops = objects.into_iter().map(|(key, value)| Op::Put { key, value: server::object::encode(&value) });
+    let ops = objects.into_iter().map(|(key, value)| Op::Put { key, value: cache::object::encode(&value) });
     store.commit(Commit { ops: ops.collect(), ..Commit::default() }).await.unwrap();
 }
 

@@ -11,14 +11,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use edge::{Disk, TestEdge};
+use cache::object::Object;
 use kinds::{EdgeId, names};
 use link::{CloseReason, EdgeStatus};
 use serde_json::{Value, json};
-use server::{Server, internal::Internal, object::Object};
+use server::Server;
+use server::internal::Internal;
 use store::{MemoryStore, Store};
 
 use crate::{Fleet, target::condition};
+use edge::{Disk, TestEdge};
 
 struct Center {
     fleet: Arc<Fleet>,

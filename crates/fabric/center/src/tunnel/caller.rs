@@ -1,9 +1,9 @@
 //! Who asks, as the edge is told. Pure.
 
 use http::{HeaderMap, HeaderName, Method};
+use identity::{Attributes, Mark, User};
 use kinds::EdgeId;
 use schema::status::{Result, Status};
-use server::identity::{Attributes, Mark, User};
 
 const ACCOUNT: &str = "system:serviceaccount:";
 

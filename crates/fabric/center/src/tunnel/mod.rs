@@ -8,21 +8,18 @@ mod tickets;
 
 use std::{sync::Arc, time::Duration};
 
+use flow::body::Body;
 use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
+use identity::User;
 use kinds::EdgeId;
 use link::{
     Message,
     transport::{self, Stream, paths},
 };
 use schema::status::{Result, Status};
-use server::{
-    Mount, Mounted, Server,
-    body::Body,
-    identity::{self, User},
-    mount::AnyBody,
-    onward,
-};
+use server::mount::AnyBody;
+use server::{Mount, Mounted, Server, onward};
 use tokio::sync::oneshot;
 
 use crate::{Fleet, target};
@@ -152,7 +149,7 @@ pub(crate) async fn pass_with(
     let response = onward::pass(stream, request, Box::pin(end)).await.map_err(lost)?;
     // The place is taken until the answer has ended, however long that takes.
     let place: Box<dyn Send> = Box::new((place, also.keep));
-    match response.extensions().get::<onward::Upgraded>() {
+    match response.extensions().get::<flow::extensions::Upgraded>() {
         Some(upgraded) => upgraded.keep(place),
         None => return Ok(response.map(|body| body.until_end(place))),
     }
@@ -187,7 +184,7 @@ async fn open(
 
 /// Since when an edge is not connected, as far as anybody knows.
 pub(crate) fn away_since(fleet: &Fleet, server: &Server, edge: &EdgeId) -> Option<String> {
-    let lost = fleet.edges.get(edge).and_then(|edge| edge.lost()).map(|lost| server::clock::at(lost.at));
+    let lost = fleet.edges.get(edge).and_then(|edge| edge.lost()).map(|lost| clock::at(lost.at));
     lost.or_else(|| {
         let found = server.cache.get(target::COLLECTION, &format!("{}//{}", edge.workspace, edge.name))?.value();
         let ready = target::condition(&found, "Ready").filter(|ready| ready["status"] == "False")?;

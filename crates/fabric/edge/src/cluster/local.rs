@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use cache::object;
 use kinds::ObjectKey;
 use link::{Key, entry_hash};
 use serde_json::Value;
-use server::{Server, object};
+use server::Server;
 use store::{Commit, Compare, Op};
 
 use super::{found::Record, outward, plan::Wanted};

@@ -20,12 +20,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use cache::{ChangeKind, Observer};
 use kinds::{EdgeId, ObjectKey};
 use link::{Key, Millis};
-use server::{
-    Server,
-    cache::{ChangeKind, Observer},
-};
+use server::Server;
 use tokio::{
     sync::{Notify, mpsc, watch},
     task::JoinHandle,
@@ -166,7 +164,7 @@ impl State {
             return;
         }
         if self.state != state {
-            self.since = server::now();
+            self.since = clock::now();
             match state {
                 "Away" => tracing::warn!(cluster = url, error = message, "the cluster is away; trying again"),
                 _ => tracing::info!(cluster = url, "the cluster answers"),

@@ -125,7 +125,7 @@ impl Requests {
         if let Meaning::Conflict(who) = meaning {
             // What the center sent is the center's; others are told so where they will look.
             tracing::info!(%key, who, "others changed in the cluster what is the center's; it is changed back");
-            overruled = Some(format!("{} {who}", server::now()));
+            overruled = Some(format!("{} {who}", clock::now()));
             answer = self.remote.apply(parsed, &wanted.api_version, &value, true).await?;
             meaning = self.meaning(parsed, &answer)?;
         }

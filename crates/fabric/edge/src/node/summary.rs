@@ -6,9 +6,10 @@ use bytes::Bytes;
 use futures::future::join_all;
 use http::{Method, Request};
 use http_body_util::{BodyExt, Full, Limited};
+use identity::User;
 use node_api::usage::top::API_VERSION;
 use serde_json::{Value, json};
-use server::{Server, identity::User};
+use server::Server;
 
 use crate::CLUSTER;
 

@@ -3,23 +3,22 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use flow::body::Body;
 use futures::future::BoxFuture;
 use http::{
     HeaderValue, Method, Request, Response,
     header::{ACCEPT, CONTENT_TYPE},
 };
 use http_body_util::Full;
+use identity::User;
 use node_api::{Node, usage::top};
+use request::Query;
 use schema::catalogue::Resource;
 use schema::selector::{FieldSelector, LabelSelector};
 use schema::status::{Result, Status};
 use serde_json::{Value, json};
-use server::{
-    Mount, Mounted, Query, Server,
-    body::Body,
-    identity::User,
-    onward::{self, METRICS},
-};
+use server::onward::METRICS;
+use server::{Mount, Mounted, Server, onward};
 
 use super::summary;
 use crate::CLUSTER;

@@ -2,14 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
+use cache::object;
+use cache::object::Object;
 use kinds::forward::{self, Done, Forward, hexadecimal};
 use schema::status::Status;
 use serde_json::Value;
-use server::{
-    Server, object,
-    object::Object,
-    owner::{Carried, Change, To},
-};
+use server::Server;
+use server::owner::{Carried, Change, To};
 use store::{Commit, Compare, Op};
 
 use super::{Lost, RETRY, Way, part};

@@ -13,6 +13,7 @@ mod way;
 
 use std::sync::Arc;
 
+use cache::Observer;
 use futures::future::BoxFuture;
 use kinds::{
     ObjectKey,
@@ -20,10 +21,7 @@ use kinds::{
     names,
 };
 use schema::status::{Result, Status};
-use server::{
-    cache::Observer,
-    owner::{Carried, Change, Owner, To},
-};
+use server::owner::{Carried, Change, Owner, To};
 use tokio::sync::Notify;
 
 use crate::{apply, book::CLUSTER, held::Held, place, show};

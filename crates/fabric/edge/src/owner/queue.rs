@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use cache::object;
+use cache::object::Object;
 use kinds::{
     ObjectKey,
     forward::{self, Forward},
@@ -11,11 +13,8 @@ use schema::selector::scan;
 use schema::status::{Result, Status};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use server::{
-    Server, clock, object,
-    object::Object,
-    owner::{Carried, Change, To},
-};
+use server::Server;
+use server::owner::{Carried, Change, To};
 use store::{Commit, Compare, Op};
 
 use super::{RETRY, part};

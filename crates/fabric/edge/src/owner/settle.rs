@@ -9,7 +9,8 @@ use kinds::{
 };
 use schema::status::Status;
 use serde_json::{Value, json};
-use server::{Server, clock, internal::Internal};
+use server::Server;
+use server::internal::Internal;
 use store::Commit;
 
 use super::{

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::Request;
 use http_body_util::{BodyExt, Full};
+use identity::User;
 use kinds::{
     forward::{self, Done, Forward, hexadecimal},
     names,
@@ -13,7 +14,7 @@ use kinds::{
 use link::{Batch, Key, Position, entry_hash};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use server::{Running, Server, identity::User};
+use server::{Running, Server};
 use store::{MemoryStore, Store};
 use tokio::sync::{Notify, watch};
 

@@ -70,7 +70,7 @@ impl Edge {
     /// A client of the edge writes.
     pub async fn write(&self, key: &str, value: &Value) {
         let place = ObjectKey::parse(key).unwrap();
-        let op = Op::Put { key: place.in_store("root"), value: server::object::encode(value) };
+        let op = Op::Put { key: place.in_store("root"), value: cache::object::encode(value) };
         assert!(apply::commit_and_see(self.server(), Commit { ops: vec![op], ..Commit::default() }).await.unwrap());
     }
 

@@ -6,6 +6,7 @@ mod validate;
 
 use std::{sync::Arc, time::Duration};
 
+use clock::rarely::Rarely;
 use schema::status::{Result, Status};
 use serde_json::Value;
 
@@ -14,7 +15,7 @@ use super::{
     matching::Constraints,
     question::Question,
 };
-use crate::{kinds::Kind, rarely::Rarely, webhooks::Endpoint};
+use crate::{kinds::Kind, webhooks::Endpoint};
 
 pub use mutate::{Rounds, mutate};
 pub use validate::validate;

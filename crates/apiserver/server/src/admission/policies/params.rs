@@ -31,7 +31,7 @@ pub fn find(policy: &Policy, binding: &Binding, question: &Question<'_>) -> Resu
         (true, "", own) => own,
         (true, given, _) => given,
     };
-    let shown = |object: &crate::object::Object| {
+    let shown = |object: &cache::object::Object| {
         let mut value = object.value();
         crate::render::convert_value(&kind, &mut value, false)?;
         Ok::<_, String>(Some(value))
