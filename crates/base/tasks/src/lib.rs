@@ -10,6 +10,8 @@
 //! | serves one connection, request or message | [`spawn_short`] | is told to its owner by the handle |
 //! | blocks | [`spawn_blocking`] or [`spawn_thread`] | is told to its owner by the handle |
 //!
+//! [`caught`] is for one step of a task, such as one reconciliation, whose panic must not cost the others theirs.
+//!
 //! In each case the panic is logged with the task's name and message, and counted: see [`counts`]. Names are fixed strings
 //! such as `"garbage-collector"` or `"link-session"`, one for each kind of task and not one for each task, as they become
 //! values of a label. The identity of one task (an edge, a pod) belongs into its span.
@@ -48,5 +50,7 @@ pub use group::{Failure, Tasks};
 pub use inject::{PANIC_VARIABLE, inject_panic};
 pub use kind::{Counts, Kind, counts};
 pub use panics::record_locations;
-pub use short::{Watched, spawn_blocking, spawn_short, spawn_thread, spawn_thread_with, watched};
+pub use short::{
+    Caught, Panicked, Watched, caught, spawn_blocking, spawn_short, spawn_thread, spawn_thread_with, watched,
+};
 pub use supervise::{Handle, Outcome};

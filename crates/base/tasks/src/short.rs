@@ -1,6 +1,7 @@
 //! Tasks that no group waits for: of a connection, a request, a message.
 
 use std::{
+    fmt,
     future::Future,
     io,
     panic::resume_unwind,
@@ -12,7 +13,11 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio::task::JoinHandle;
 
-use crate::{Kind, kind::Running, panics::guarded};
+use crate::{
+    Kind,
+    kind::Running,
+    panics::{guarded, message},
+};
 
 /// Starts a task that is not waited for at shutdown.
 ///
@@ -91,6 +96,58 @@ impl<F: Future> Future for Watched<F> {
     }
 }
 
+/// One step of a longer task, such as the reconciliation of one key: a panic in it is logged, counted, and returned, and
+/// the task goes on with the next step.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let done = selvedge_tasks::caught("reconcile", async { 1 / "".len() }).await;
+/// assert_eq!(done.unwrap_err().to_string(), "a panic in reconcile: attempt to divide by zero");
+/// # }
+/// ```
+pub fn caught<F: Future>(kind: impl Into<&'static Kind>, future: F) -> Caught<F> {
+    Caught { running: kind.into().begin(), future }
+}
+
+/// A panic that was caught. It has been logged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Panicked {
+    pub task: &'static str,
+    pub message: String,
+}
+
+impl fmt::Display for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a panic in {}: {}", self.task, self.message)
+    }
+}
+
+impl std::error::Error for Panicked {}
+
+pin_project! {
+    /// A future whose panic is returned. It must not be polled after that.
+    #[must_use = "futures do nothing unless polled"]
+    #[derive(Debug)]
+    pub struct Caught<F> {
+        running: Running,
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F: Future> Future for Caught<F> {
+    type Output = Result<F::Output, Panicked>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let kind = this.running.0;
+        match guarded(kind, || this.future.poll(cx)) {
+            Ok(poll) => poll.map(Ok),
+            Err(payload) => Poll::Ready(Err(Panicked { task: kind.name(), message: message(&payload).to_owned() })),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -138,6 +195,17 @@ mod tests {
         assert!(ended.unwrap_err().is_panic(), "the second poll panics");
         spawn_short("short-injected", yields()).await.unwrap();
         assert_eq!(of("short-injected").panics, 1);
+    }
+
+    #[tokio::test]
+    async fn a_step_that_panics_does_not_end_its_task() {
+        let step = |number: u32| caught("short-steps", async move { 6_u32.checked_div(number).expect("not zero") });
+        let sum = spawn_short("short-of-steps", async move {
+            assert_eq!(step(0).await.unwrap_err().message, "not zero");
+            step(3).await.unwrap()
+        });
+        assert_eq!(sum.await.unwrap(), 2);
+        assert_eq!((of("short-steps").panics, of("short-of-steps").panics), (1, 0));
     }
 
     #[test]
