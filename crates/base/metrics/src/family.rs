@@ -32,8 +32,11 @@ struct Series<M, const N: usize> {
     by_hash: HashMap<u64, Vec<Entry<M, N>>>,
 }
 
+/// One series. Its values are kept in one piece, as there may be hundreds of series with many labels.
 struct Entry<M, const N: usize> {
-    values: [Box<str>; N],
+    text: Box<str>,
+    /// Where each value ends.
+    ends: [u32; N],
     metric: M,
 }
 
@@ -103,8 +106,8 @@ impl<M: Clone, const N: usize> Family<M, N> {
             return self.with([OTHER; N]);
         }
         let metric = (self.0.make)();
-        let entry = Entry { values: values.map(Into::into), metric: metric.clone() };
-        series.by_hash.entry(hash).or_default().push(entry);
+        let entries = series.by_hash.entry(hash).or_insert_with(|| Vec::with_capacity(1));
+        entries.push(Entry::new(values, metric.clone()));
         series.number += 1;
         metric
     }
@@ -118,8 +121,26 @@ impl<M: Clone, const N: usize> Series<M, N> {
 }
 
 impl<M, const N: usize> Entry<M, N> {
+    fn new(values: [&str; N], metric: M) -> Self {
+        let mut end = 0;
+        let ends = values.map(|value| {
+            end += value.len() as u32;
+            end
+        });
+        Self { text: values.concat().into(), ends, metric }
+    }
+
+    fn values(&self) -> [&str; N] {
+        let mut start = 0;
+        self.ends.map(|end| {
+            let value = self.text.get(start as usize..end as usize).unwrap_or_default();
+            start = end;
+            value
+        })
+    }
+
     fn is(&self, values: [&str; N]) -> bool {
-        self.values.iter().zip(values).all(|(own, value)| &**own == value)
+        self.values() == values
     }
 }
 
@@ -139,9 +160,10 @@ where
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
         let series = self.0.series.read().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<&Entry<M, N>> = series.by_hash.values().flatten().collect();
-        all.sort_by(|one, other| one.values.cmp(&other.values));
+        all.sort_by_key(|entry| entry.values());
         all.into_iter().try_for_each(|entry| {
-            let labels = Labels(&self.0.labels, &entry.values);
+            let values = entry.values();
+            let labels = Labels(&self.0.labels, &values);
             entry.metric.encode(encoder.encode_family(&labels)?)
         })
     }
@@ -172,6 +194,17 @@ mod tests {
         family.remove(["get", "/b"]);
         family.remove(["get", "unknown"]);
         assert_eq!((family.len(), registry.encode().contains("/b")), (2, false));
+    }
+
+    #[test]
+    fn values_that_are_the_same_in_one_piece_are_told_apart() {
+        let registry = Registry::new();
+        let family = registry.counter_family("asked_total", "Asked.", ["a", "b"], 10);
+        for values in [["xy", ""], ["x", "y"], ["", "xy"]] {
+            family.with(values).inc();
+        }
+        assert_eq!(family.len(), 3);
+        assert!(registry.encode().contains("asked_total{a=\"x\",b=\"y\"} 1\n"), "{}", registry.encode());
     }
 
     proptest! {
