@@ -1,11 +1,13 @@
-//! Exponential backoff: how long to wait before something that failed is tried again. Nothing here sleeps or reads a clock.
+//! Exponential backoff: how long to wait before something that failed is tried again. Nothing here sleeps or reads a
+//! clock.
 //!
 //! - [`Schedule`] is the rule: first wait, longest wait, factor, jitter. It is `Copy` and can be a constant.
 //! - [`Backoff`] follows a schedule for one thing that is retried in a loop: a watch, a connection, a first request.
 //! - [`Retries`] follows a schedule for many keys at once and says which are due: a work queue, failed writes.
 //!
-//! With jitter, which is the default, a wait is between the half and the whole of what the schedule says, so that clients
-//! that failed together do not come back together. Use [`Schedule::exact`] where nobody else waits for the same thing.
+//! With jitter, which is the default, a wait is between the half and the whole of what the schedule says, so that
+//! clients that failed together do not come back together. Use [`Schedule::exact`] where nobody else waits for the
+//! same thing.
 //!
 //! ```
 //! use std::time::Duration;

@@ -121,8 +121,8 @@ impl<K: Clone + Eq + Hash, T: Time> Retries<K, T> {
         self.entries.get(key).map_or(0, |entry| entry.failures)
     }
 
-    /// Forgets the failures of keys whose last wait ended longer ago than this and that do not wait now: for callers that
-    /// hear of failures only.
+    /// Forgets the failures of keys whose last wait ended longer ago than this and that do not wait now: for callers
+    /// that hear of failures only.
     pub fn forget_older(&mut self, age: Duration, now: T) {
         let is_old = |until: T| until < now && now - until > age;
         self.entries.retain(|_, entry| entry.waits.is_some() || entry.until.is_some_and(|until| !is_old(until)));

@@ -53,8 +53,8 @@ impl Schedule {
         half.saturating_add((whole - half).mul_f64(random)).min(whole)
     }
 
-    /// The wait after this many earlier failures of this key. The jitter comes from the key instead of a random number, so
-    /// the same question always has the same answer: for state machines that must be repeatable.
+    /// The wait after this many earlier failures of this key. The jitter comes from the key instead of a random
+    /// number, so the same question always has the same answer: for state machines that must be repeatable.
     pub fn wait_of(&self, failures: u32, key: impl Hash) -> Duration {
         let mut hasher = DefaultHasher::new();
         (key, failures).hash(&mut hasher);

@@ -17,9 +17,9 @@ fn filled() -> Registry {
     let registry = Registry::new();
     let labels = ["verb", "group", "version", "resource", "subresource", "scope", "code"];
     let requests = registry.counter_family("requests_total", "Requests.", labels, 1000);
-    for verb in ["get", "list", "watch", "create", "update", "patch", "delete", "apply", "deletecollection", "post"] {
+    for verb in ["get", "list", "watch", "create", "update", "patch", "delete", "apply", "truncate", "post"] {
         for resource in 0..15 {
-            requests.with([verb, "apps", "v1", &format!("resource-{resource}"), "", "namespace", "200"]).inc();
+            requests.with([verb, "storage", "v1", &format!("resource-{resource}"), "", "one", "200"]).inc();
         }
     }
     let took = registry.histogram_family("took_seconds", "Time.", ["verb", "resource"], 1000, SECONDS);
@@ -48,7 +48,7 @@ fn main() {
     drop(all);
     let labels = ["verb", "group", "version", "resource", "subresource", "scope", "code"];
     let requests = first.counter_family("more_total", "Requests.", labels, 1000);
-    let values = ["create", "apps", "v1", "deployments", "", "namespace", "201"];
+    let values = ["create", "storage", "v1", "tables", "", "one", "201"];
     let (handle, took) = (requests.with(values), first.histogram("more_seconds", "Time.", SECONDS));
     time("counting with a handle", 10_000_000, || _ = handle.inc());
     time("counting with labels", 1_000_000, || _ = requests.with(black_box(values)).inc());

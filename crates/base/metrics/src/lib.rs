@@ -1,15 +1,16 @@
 //! Metrics: a [`Registry`] that is passed to what counts something, and encoded when somebody scrapes.
 //!
-//! - [`Counter`], [`Gauge`] and [`Histogram`] are handles. Get them once, at start; counting is then one atomic addition
-//!   (two for a histogram). A clone is the same metric.
-//! - [`Family`] has one metric for each set of label values, and a limit. Keep the handles of label sets that are known at
-//!   start; a lookup costs a hash and a read lock, and no allocation. Above the limit all label values are `other`.
-//! - [`Registry::collect`] takes a function for values that are computed when they are asked for, such as the length of a
-//!   list that somebody else keeps.
+//! - [`Counter`], [`Gauge`] and [`Histogram`] are handles. Get them once, at start; counting is then one atomic
+//!   addition (two for a histogram). A clone is the same metric.
+//! - [`Family`] has one metric for each set of label values, and a limit. Keep the handles of label sets that are
+//!   known at start; a lookup costs a hash and a read lock, and no allocation. Above the limit all label values are
+//!   `other`.
+//! - [`Registry::collect`] takes a function for values that are computed when they are asked for, such as the length
+//!   of a list that somebody else keeps.
 //!
-//! There is no global registry: two servers in one process have two. The output is OpenMetrics text; see [`CONTENT_TYPE`].
-//! Names of counters are given as they are shown, with `_total`. A metric is shown from its registration on, a series of
-//! a family from its first use on.
+//! There is no global registry: two servers in one process have two. The output is OpenMetrics text; see
+//! [`CONTENT_TYPE`]. Names of counters are given as they are shown, with `_total`. A metric is shown from its
+//! registration on, a series of a family from its first use on.
 //!
 //! ```
 //! use std::time::Duration;

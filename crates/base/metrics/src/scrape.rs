@@ -154,17 +154,18 @@ mod tests {
     fn what_is_computed_is_shown_as_what_is_counted() {
         let registry = Registry::new();
         registry.collect(|scrape| {
-            let mut objects = scrape.gauge_family("objects", "Objects.", ["resource"]);
-            objects.set(["pods"], 3_usize);
-            objects.set(["leases"], 2.5);
+            let mut objects = scrape.gauge_family("objects", "Objects.", ["kind"]);
+            objects.set(["tables"], 3_usize);
+            objects.set(["rows"], 2.5);
             scrape.gauge("revision", "Revision.").set([], 7_u64);
             scrape.counter("lost_total", "Lost.").set([], 4_u32);
             scrape.counter_family("closed_total", "Closed.", ["how"]).set(["refused"], u64::MAX);
         });
-        let expected = "# HELP objects Objects.\n# TYPE objects gauge\nobjects{resource=\"pods\"} 3\n\
-            objects{resource=\"leases\"} 2.5\n# HELP revision Revision.\n# TYPE revision gauge\nrevision 7\n\
+        let expected = "# HELP objects Objects.\n# TYPE objects gauge\nobjects{kind=\"tables\"} 3\n\
+            objects{kind=\"rows\"} 2.5\n# HELP revision Revision.\n# TYPE revision gauge\nrevision 7\n\
             # HELP lost Lost.\n# TYPE lost counter\nlost_total 4\n\
-            # HELP closed Closed.\n# TYPE closed counter\nclosed_total{how=\"refused\"} 18446744073709553000.0\n# EOF\n";
+            # HELP closed Closed.\n# TYPE closed counter\nclosed_total{how=\"refused\"} 18446744073709553000.0\n\
+            # EOF\n";
         assert_eq!(registry.encode(), expected);
     }
 

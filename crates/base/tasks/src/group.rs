@@ -83,7 +83,8 @@ impl Tasks {
         Self(Arc::new(Group::new(Arc::new(family))))
     }
 
-    /// A group that stops with a signal from elsewhere, or when the sender of the signal is gone.
+    /// A group that stops with a signal from elsewhere, or when the sender of the signal is gone. Needs a runtime of
+    /// tokio around it, as all that starts tasks does.
     pub fn following(mut signal: watch::Receiver<bool>) -> Self {
         let tasks = Self::new();
         let group = Arc::downgrade(&tasks.0);
@@ -119,8 +120,8 @@ impl Tasks {
         *self.0.stop.borrow()
     }
 
-    /// Starts a task that is made anew after a panic or an error, with a backoff between. It sees the shutdown itself. If it
-    /// ends well it is not started again.
+    /// Starts a task that is made anew after a panic or an error, with a backoff between. It sees the shutdown
+    /// itself. If it ends well it is not started again.
     pub fn spawn_restarting<Fut>(
         &self,
         kind: impl Into<&'static Kind>,
@@ -148,8 +149,8 @@ impl Tasks {
         self.spawn_restarting(kind, schedule, move || until(stop.clone(), make()))
     }
 
-    /// Starts a task that the process cannot do without. If it ends before the shutdown, however it ends, [`Tasks::failed`]
-    /// returns: the program's main function waits for that and stops in order.
+    /// Starts a task that the process cannot do without. If it ends before the shutdown, however it ends,
+    /// [`Tasks::failed`] returns: the program's main function waits for that and stops in order.
     pub fn spawn_critical<Fut>(&self, kind: impl Into<&'static Kind>, future: Fut) -> Handle
     where
         Fut: Future<Output: Outcome> + Send + 'static,
@@ -166,7 +167,8 @@ impl Tasks {
         })
     }
 
-    /// Starts a task that runs once and is waited for at shutdown. A panic is logged and counted, and the handle tells it.
+    /// Starts a task that runs once and is waited for at shutdown. A panic is logged and counted, and the handle
+    /// tells it.
     pub fn spawn_once<Fut>(&self, kind: impl Into<&'static Kind>, future: Fut) -> JoinHandle<Fut::Output>
     where
         Fut: Future<Output: Send> + Send + 'static,
@@ -201,8 +203,8 @@ impl Tasks {
         self.0.begin_stop();
     }
 
-    /// Gives the signal and waits for all tasks of this group and of the groups within it, at most for `limit`. Tasks that
-    /// have not ended by then are logged and aborted. Their names are returned.
+    /// Gives the signal and waits for all tasks of this group and of the groups within it, at most for `limit`. Tasks
+    /// that have not ended by then are logged and aborted. Their names are returned.
     pub async fn stop(&self, limit: Duration) -> Vec<&'static str> {
         self.0.begin_stop();
         let all_ended = async {

@@ -7,8 +7,8 @@ use std::sync::{
 
 use crate::Kind;
 
-/// In debug builds this variable names tasks that panic once: `name` at the task's first poll, `name:3` at the third poll
-/// of tasks of that name. Several are separated by commas.
+/// In debug builds this variable names tasks that panic once: `name` at the task's first poll, `name:3` at the third
+/// poll of tasks of that name. Several are separated by commas.
 pub const PANIC_VARIABLE: &str = "SELVEDGE_PANIC_TASK";
 
 /// Polls until a kind's injected panic. Zero: none is to come.

@@ -15,8 +15,8 @@ static KINDS: Mutex<BTreeMap<&'static str, Vec<&'static Kind>>> = Mutex::new(BTr
 
 /// A kind of task: a name, and counts of all tasks with this name.
 ///
-/// A name alone does where tasks are started now and then. Where they are started with every request, a static `Kind` saves
-/// looking the name up:
+/// A name alone does where tasks are started now and then. Where they are started with every request, a static `Kind`
+/// saves looking the name up:
 ///
 /// ```
 /// use selvedge_tasks::{Kind, spawn_short};

@@ -4,19 +4,20 @@
 //!
 //! | a task that | is started with | a panic in it |
 //! |---|---|---|
-//! | runs for as long as the process, such as a controller | [`Tasks::spawn_restarting`] | starts it anew after a backoff |
+//! | runs for as long as the process | [`Tasks::spawn_restarting`] | starts it anew after a backoff |
 //! | the process cannot do without, such as an accept loop | [`Tasks::spawn_critical`] | stops the process in order |
 //! | does one thing and must be waited for at shutdown | [`Tasks::spawn_once`] | is told to its owner by the handle |
 //! | serves one connection, request or message | [`spawn_short`] | is told to its owner by the handle |
 //! | blocks | [`spawn_blocking`] or [`spawn_thread`] | is told to its owner by the handle |
 //!
-//! [`caught`] is for one step of a task, such as one reconciliation, whose panic must not cost the others theirs.
+//! [`caught`] is for one step of a task, such as the work on one key, whose panic must not cost the others theirs.
 //!
-//! In each case the panic is logged with the task's name and message, and counted: see [`counts`]. Names are fixed strings
-//! such as `"garbage-collector"` or `"link-session"`, one for each kind of task and not one for each task, as they become
-//! values of a label. The identity of one task (an edge, a pod) belongs into its span.
+//! In each case the panic is logged with the task's name and message, and counted: see [`counts`]. Names are fixed
+//! strings such as `"garbage-collector"` or `"link-session"`, one for each kind of task and not one for each task, as
+//! they become values of a label. The identity of one task (a peer, an object) belongs into its span.
 //!
-//! [`Tasks`] is a group: it has a shutdown signal, and waits for its tasks with a time limit. Counts are the process's.
+//! [`Tasks`] is a group: it has a shutdown signal, and waits for its tasks with a time limit. Counts are the
+//! process's.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() {

@@ -15,8 +15,8 @@ thread_local! {
     static LOCATION: Cell<Option<Box<str>>> = const { Cell::new(None) };
 }
 
-/// Notes where a panic happens, so that the log line of a task's panic has the file and line. To be called once at start;
-/// what printed panics before still does.
+/// Notes where a panic happens, so that the log line of a task's panic has the file and line. To be called once at
+/// start; what printed panics before still does.
 pub fn record_locations() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -33,11 +33,15 @@ pub fn record_locations() {
 /// Runs one poll (or a whole blocking function) of a task. A panic is logged and counted.
 #[inline]
 pub(crate) fn guarded<R>(kind: &'static Kind, run: impl FnOnce() -> R) -> Result<R, Payload> {
-    let run = AssertUnwindSafe(|| {
+    guarded_call(kind, || {
         kind.injected.poll(kind.name());
         run()
-    });
-    catch_unwind(run).inspect_err(|payload| report(kind, payload))
+    })
+}
+
+/// The same for what is no poll: no panic is injected here.
+pub(crate) fn guarded_call<R>(kind: &'static Kind, run: impl FnOnce() -> R) -> Result<R, Payload> {
+    catch_unwind(AssertUnwindSafe(run)).inspect_err(|payload| report(kind, payload))
 }
 
 #[cold]

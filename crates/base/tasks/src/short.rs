@@ -21,8 +21,8 @@ use crate::{
 
 /// Starts a task that is not waited for at shutdown.
 ///
-/// It costs 8 bytes more than `tokio::spawn`. It has no span of its own: a span takes hundreds of bytes while it is open,
-/// and there may be thousands of these tasks. Wrap the future with `tracing::Instrument` where one is wanted.
+/// It costs 8 bytes more than `tokio::spawn`. It has no span of its own: a span takes hundreds of bytes while it is
+/// open, and there may be thousands of these tasks. Wrap the future with `tracing::Instrument` where one is wanted.
 ///
 /// A panic is logged and counted, and then told by the handle as tokio does.
 #[track_caller]
@@ -77,7 +77,8 @@ fn run<R>(running: Running, work: impl FnOnce() -> R) -> R {
 }
 
 pin_project! {
-    /// A future that is counted as a task of its kind. A panic in it is logged and counted, and goes on to the executor.
+    /// A future that is counted as a task of its kind. A panic in it is logged and counted, and goes on to the
+    /// executor.
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
     pub struct Watched<F> {
@@ -96,13 +97,13 @@ impl<F: Future> Future for Watched<F> {
     }
 }
 
-/// One step of a longer task, such as the reconciliation of one key: a panic in it is logged, counted, and returned, and
-/// the task goes on with the next step.
+/// One step of a longer task, such as the work on one key: a panic in it is logged, counted, and returned,
+/// and the task goes on with the next step.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
-/// let done = selvedge_tasks::caught("reconcile", async { 1 / "".len() }).await;
-/// assert_eq!(done.unwrap_err().to_string(), "a panic in reconcile: attempt to divide by zero");
+/// let done = selvedge_tasks::caught("work", async { 1 / "".len() }).await;
+/// assert_eq!(done.unwrap_err().to_string(), "a panic in work: attempt to divide by zero");
 /// # }
 /// ```
 pub fn caught<F: Future>(kind: impl Into<&'static Kind>, future: F) -> Caught<F> {

@@ -19,7 +19,7 @@ use tokio::{
 
 use crate::{
     Kind,
-    panics::{guarded, message},
+    panics::{guarded, guarded_call, message},
 };
 
 /// The result of a task. An error is treated as a panic is: the task is started anew, or the process stops.
@@ -85,7 +85,7 @@ where
     Fut: Future<Output: Outcome>,
 {
     let failure = |payload| Some(format!("it panicked: {}", message(&payload)));
-    let mut future = match guarded(kind, || Box::pin(make())) {
+    let mut future = match guarded_call(kind, || Box::pin(make())) {
         Ok(future) => future,
         Err(payload) => return failure(payload),
     };

@@ -48,7 +48,8 @@ impl Client {
         Self { provider, ..self }
     }
 
-    /// Keeps this many sessions for resumption, instead of the 256 that rustls keeps. Clones of a configuration share them.
+    /// Keeps this many sessions for resumption, instead of the 256 that rustls keeps. Clones of a configuration share
+    /// them.
     pub fn resumable_sessions(self, number: usize) -> Self {
         Self { resumable: Some(number), ..self }
     }

@@ -5,8 +5,8 @@
 //! - [`provider`] is the cryptography, aws-lc-rs. [`narrow_provider`] is for links between two programs of ours.
 //! - [`Identity`], [`certificates`] and [`roots`] read PEM.
 //!
-//! Every verifier here checks the signature of the handshake, also those that accept any certificate: the peer has the key
-//! of the certificate that it shows. No other code of the program implements rustls' verifier traits.
+//! Every verifier here checks the signature of the handshake, also those that accept any certificate: the peer has
+//! the key of the certificate that it shows. No other code of the program implements rustls' verifier traits.
 //!
 //! ```
 //! use selvedge_tls::{Client, Trust};

@@ -63,8 +63,8 @@ pub fn roots(certificates: impl IntoIterator<Item = CertificateDer<'static>>) ->
     Ok(Arc::new(roots))
 }
 
-/// The authorities that the system trusts: those of the file that `SSL_CERT_FILE` names, or of the distribution's. What is
-/// not readable in that file is left out.
+/// The authorities that the system trusts: those of the file that `SSL_CERT_FILE` names, or of the distribution's.
+/// What is not readable in that file is left out.
 pub fn system_certificates() -> Vec<CertificateDer<'static>> {
     let named = std::env::var("SSL_CERT_FILE").ok();
     first_readable(named.as_deref().into_iter().chain(SYSTEM_FILES).map(Path::new))

@@ -13,8 +13,8 @@ pub fn provider() -> Arc<CryptoProvider> {
     PROVIDER.get_or_init(|| Arc::new(aws_lc_rs::default_provider())).clone()
 }
 
-/// For a link of which both ends are this program: one cipher suite and one key exchange, TLS 1.3 only. The first messages
-/// of a handshake are shorter, as nothing else is offered.
+/// For a link of which both ends are this program: one cipher suite and one key exchange, TLS 1.3 only. The first
+/// messages of a handshake are shorter, as nothing else is offered.
 pub fn narrow_provider() -> Arc<CryptoProvider> {
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
     let narrow = || CryptoProvider {

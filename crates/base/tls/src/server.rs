@@ -15,8 +15,8 @@ use crate::{Error, provider, verify::ClientVerifier};
 pub enum Clients {
     #[default]
     NotAsked,
-    /// Clients may show a certificate and must have its key. They are told that these authorities are known. Whether one
-    /// of them signed it is not checked in the handshake: see [`client_verifier`].
+    /// Clients may show a certificate and must have its key. They are told that these authorities are known. Whether
+    /// one of them signed it is not checked in the handshake: see [`client_verifier`].
     Asked(Arc<RootCertStore>),
     /// Clients must show a certificate that these authorities have signed.
     Required(Arc<RootCertStore>),

@@ -30,11 +30,12 @@ pub enum Trust {
     Roots(Arc<RootCertStore>),
     /// Those with a certificate that these authorities have signed, for whatever name.
     RootsForAnyName(Arc<RootCertStore>),
-    /// As [`Trust::Roots`], and besides those that show one of these certificates itself, for the name that is connected to
-    /// and in its time. People make such certificates with `openssl req -x509`, which says that they are authorities.
+    /// As [`Trust::Roots`], and besides those that show one of these certificates itself, for the name that is
+    /// connected to and in its time. People make such certificates with `openssl req -x509`, which says that they are
+    /// authorities.
     RootsOrListed(Vec<CertificateDer<'static>>),
-    /// Those whose certificate names one of these authorities as its issuer are checked as with [`Trust::Roots`]. All others
-    /// are accepted.
+    /// Those whose certificate names one of these authorities as its issuer are checked as with [`Trust::Roots`]. All
+    /// others are accepted.
     RootsIfIssuer(Arc<RootCertStore>),
     /// The one with exactly this certificate, whatever its name and time.
     Pinned(Fingerprint),
