@@ -51,12 +51,12 @@ async fn serve(config: &Config, stop: &mut Stop) -> Result<()> {
 }
 
 /// Answers when the store cannot go on. Then nothing can be written until the process is started anew.
-pub async fn store_ended(running: &server::Running) -> Result<()> {
+pub async fn store_ended(running: &front::Running) -> Result<()> {
     let why = running.server.cache.store().died().await;
     Err(anyhow!("{why}. What was acknowledged is durable: start selvedge again"))
 }
 
-pub async fn start(config: &Config) -> Result<server::Running> {
+pub async fn start(config: &Config) -> Result<front::Running> {
     let store = sealed(config, open(config).await?).await?;
     let fleet = ::center::Fleet::open(Arc::new(store.clone()), config.store == StoreKind::Etcd).await?;
     let options = server::Options {
@@ -65,7 +65,7 @@ pub async fn start(config: &Config) -> Result<server::Running> {
         observers: vec![fleet.observer()],
         ..options(config, &store)?
     };
-    let running = server::start(options).await?;
+    let running = front::start(options).await?;
     match fleet.start(&running.server).await {
         Err(error @ store::Error::Full(_)) => {
             tracing::warn!(%error, "edges cannot connect until something can be written");
@@ -108,6 +108,7 @@ pub fn options(config: &Config, store: &store::SealedStore) -> Result<server::Op
             reads: config.max_requests_inflight,
             writes: config.max_mutating_requests_inflight,
             history_age: Duration::from_secs(config.compaction_interval),
+            connections_of: Some(::center::EDGE_CONNECTIONS),
             ..flow::Limits::default()
         },
         ..server::Options::new(&config.data_dir, Arc::new(store.clone()))

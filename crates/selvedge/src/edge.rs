@@ -469,7 +469,7 @@ async fn run_until(config: &EdgeConfig, signals: &mut Stop) -> Result<()> {
 }
 
 /// The API, which waits for nobody.
-async fn start(config: &Config, agent: &Arc<Agent>, runs: &Runs) -> Result<server::Running> {
+async fn start(config: &Config, agent: &Arc<Agent>, runs: &Runs) -> Result<front::Running> {
     let store = center::sealed(config, center::open(config).await?).await?;
     let ownership = Ownership::new(agent.clone());
     let common = center::options(config, &store)?;
@@ -489,7 +489,7 @@ async fn start(config: &Config, agent: &Arc<Agent>, runs: &Runs) -> Result<serve
         }),
         ..common
     };
-    let running = server::start(options).await?;
+    let running = front::start(options).await?;
     agent.serve(&running.server);
     if runs.has_kubelets() {
         let server = running.server.clone();

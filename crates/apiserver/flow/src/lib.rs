@@ -28,6 +28,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use fair::{Fair, Id, Request, Room};
 pub use level::{ENOUGH, Level, level, level_of_path, width};
 
+/// Each user of a group may have at most this many connections.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionLimit {
+    pub group: &'static str,
+    pub connections: usize,
+}
+
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Bytes of a request body.
@@ -43,6 +50,8 @@ pub struct Limits {
     /// A request must have arrived whole within this time.
     pub arrival: Duration,
     pub connections: usize,
+    /// Users of a group that may have only a few connections each.
+    pub connections_of: Option<ConnectionLimit>,
     /// TLS sessions that can be resumed, about a kilobyte each.
     pub sessions: usize,
     /// Bytes of what happened that are remembered of each resource: whoever watches more slowly than that starts over.
@@ -64,6 +73,7 @@ impl Default for Limits {
             waiting: 2048,
             arrival: Duration::from_secs(30),
             connections: 20_000,
+            connections_of: None,
             sessions: 16 << 10,
             history: 16 << 20,
             // Upstream compacts its store as often.

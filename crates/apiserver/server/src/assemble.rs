@@ -10,8 +10,8 @@ use tokio::sync::watch;
 
 use crate::{
     Mount, Plugins, Protocol, Server, admission::Registry, aggregation::Aggregation, authorize::Authorization,
-    exports::Exports, flows::Flows, kinds::Kinds, listen, metrics::Metrics, onward::Kubelets, openapi::Documents,
-    owner::Owner, places::Places, range::Range, webhooks::Reach, workspaces::Workspaces,
+    exports::Exports, flows::Flows, kinds::Kinds, metrics::Metrics, onward::Kubelets, openapi::Documents, owner::Owner,
+    range::Range, webhooks::Reach, workspaces::Workspaces,
 };
 
 /// What is known of the objects besides the objects: kept true by observers of the cache, so made before it.
@@ -94,7 +94,7 @@ impl Server {
             kubelets: front.kubelets,
             shutdown: front.shutdown,
             address: front.address,
-            places: Places::new(listen::room(front.limits.connections)),
+            more_metrics: Default::default(),
             limits: front.limits,
             mounts: front.mounts,
             protocols: front.protocols,

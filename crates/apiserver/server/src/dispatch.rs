@@ -57,7 +57,7 @@ impl Server {
     ///
     /// On the heap, as it is large and a stream that goes on for days would keep its place; and boxed here, as whoever waits for a
     /// future that is not would have all that answers requests compiled once more for themselves.
-    pub(crate) fn handle(
+    pub fn handle(
         self: Arc<Self>,
         request: Request<Incoming>,
         peer: Arc<Peer>,

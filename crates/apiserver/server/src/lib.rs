@@ -5,7 +5,6 @@ mod aggregation;
 mod apart;
 mod assemble;
 mod authorize;
-mod bell;
 mod call;
 mod controllers;
 mod deadline;
@@ -17,7 +16,6 @@ mod flows;
 mod health;
 pub mod internal;
 mod kinds;
-mod listen;
 pub mod local;
 mod metrics;
 pub mod mount;
@@ -26,21 +24,20 @@ mod nonresource;
 pub mod onward;
 mod openapi;
 pub mod owner;
-mod places;
 pub mod range;
 mod render;
 pub mod replica;
 mod reply;
 mod respond;
-mod streams;
+mod start;
 mod subresources;
 mod traces;
+mod trusted;
 mod turns;
 mod types;
 mod verbs;
 mod warnings;
 mod webhooks;
-mod wire;
 pub mod workspaces;
 mod yaml;
 
@@ -56,9 +53,9 @@ use kinds::Kinds;
 pub use admission::Plugins;
 pub use dispatch::Also;
 pub use exports::{BINDINGS, bound_collection, bound_definitions, offer};
-pub use listen::{Running, start};
 pub use mount::{Mount, Mounted, Protocol};
 pub use nonresource::VERSION as KUBERNETES_VERSION;
+pub use start::{Prepared, prepare};
 pub use webhooks::Network;
 
 /// What a server is started with.
@@ -144,7 +141,8 @@ pub struct Server {
     pub shutdown: watch::Receiver<bool>,
     pub address: SocketAddr,
     pub limits: flow::Limits,
-    places: Arc<places::Places>,
+    /// Metrics of what stands in front of the server.
+    more_metrics: std::sync::OnceLock<Box<dyn Fn(&mut String) + Send + Sync>>,
     mounts: Vec<Arc<dyn Mount>>,
     protocols: Vec<Arc<dyn Protocol>>,
     owner: Option<Arc<dyn owner::Owner>>,
@@ -178,6 +176,16 @@ pub enum Error {
 }
 
 impl Server {
+    /// What else than HTTP is spoken on the port.
+    pub fn protocols(&self) -> &[Arc<dyn Protocol>] {
+        &self.protocols
+    }
+
+    /// Adds metrics to `/metrics`, each with its HELP and TYPE lines. Only the first call counts.
+    pub fn add_metrics(&self, write: impl Fn(&mut String) + Send + Sync + 'static) {
+        let _ = self.more_metrics.set(Box::new(write));
+    }
+
     fn mounts(&self) -> &[Arc<dyn Mount>] {
         &self.mounts
     }

@@ -83,7 +83,9 @@ impl Metrics {
             "# HELP selvedge_revision The newest revision that readers see.\n# TYPE selvedge_revision gauge\nselvedge_revision {}",
             server.cache.revision()
         );
-        server.places.text(&mut out);
+        if let Some(write) = server.more_metrics.get() {
+            write(&mut out);
+        }
         server.inflight.text(&mut out);
         server.flows.text(server.inflight.seats(), &mut out);
         if let Some(audit) = &server.audit {

@@ -58,6 +58,9 @@ pub trait Protocol: Send + Sync + 'static {
     /// Its name in ALPN.
     fn name(&self) -> &'static [u8];
 
+    /// What its tasks are called in logs and metrics.
+    fn task(&self) -> &'static tasks::Kind;
+
     /// Speaks it until the connection ends; when the server stops, it has to end. Who is at the other end, or why that is not known.
     fn speak(&self, server: Arc<Server>, who: Result<User>, stream: TlsStream) -> BoxFuture<'static, ()>;
 }

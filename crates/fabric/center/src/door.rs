@@ -36,6 +36,11 @@ impl Protocol for Sessions {
         transport::PROTOCOL
     }
 
+    fn task(&self) -> &'static tasks::Kind {
+        static SESSION: tasks::Kind = tasks::Kind::new("link-session");
+        &SESSION
+    }
+
     fn speak(&self, server: Arc<Server>, who: Result<User>, stream: TlsStream) -> BoxFuture<'static, ()> {
         let fleet = self.0.clone();
         match self.let_in(who, &stream) {

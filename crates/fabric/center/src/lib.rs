@@ -44,3 +44,8 @@ mod tests;
 
 pub use fleet::{Fleet, GROUP};
 pub use forward::REPLAYED;
+
+/// At most this many connections may one edge have at a time. It needs three, and some may be left over from a link that
+/// broke.
+pub const EDGE_CONNECTIONS: flow::ConnectionLimit =
+    flow::ConnectionLimit { group: identity::signing::EDGES, connections: 24 };

@@ -9,17 +9,17 @@ use serde_json::{Value, json};
 use store::{Commit, MemoryStore, Op};
 
 use crate::{
-    Options, Running, Server,
+    Options, Server,
     call::Call,
     internal::Internal,
     kinds::Kind,
     verbs::{create, delete, write},
 };
 
-async fn running() -> (Running, tempfile::TempDir) {
+async fn running() -> (crate::start::testing::Running, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let options = Options::new(dir.path(), Arc::new(MemoryStore::default()));
-    (crate::start(options).await.unwrap(), dir)
+    (crate::start::testing::start(options).await.unwrap(), dir)
 }
 
 fn hand(server: &Arc<Server>) -> Internal {

@@ -157,7 +157,7 @@ mod tests {
     async fn what_was_forged_is_put_right() {
         let dir = tempfile::tempdir().unwrap();
         let store = Arc::new(store::MemoryStore::default());
-        let running = crate::start(crate::Options::new(dir.path(), store)).await.unwrap();
+        let running = crate::start::testing::start(crate::Options::new(dir.path(), store)).await.unwrap();
         let server = &running.server;
         let root = Internal::new(server, ROOT, "test");
         let spaces = root.kind(workspaces::GROUP, workspaces::VERSION, "workspaces").unwrap();

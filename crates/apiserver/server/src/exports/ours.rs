@@ -164,7 +164,7 @@ mod tests {
     async fn a_server_that_has_learnt_something_says_so() {
         let dir = tempfile::tempdir().unwrap();
         let store = Arc::new(store::MemoryStore::default());
-        let running = crate::start(crate::Options::new(dir.path(), store)).await.unwrap();
+        let running = crate::start::testing::start(crate::Options::new(dir.path(), store)).await.unwrap();
         let server = &running.server;
         offer(server).await.unwrap();
         let hand = Internal::new(server, PROVIDER, MANAGER);

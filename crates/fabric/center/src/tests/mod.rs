@@ -24,7 +24,7 @@ use edge::{Disk, TestEdge};
 
 struct Center {
     fleet: Arc<Fleet>,
-    running: server::Running,
+    running: front::Running,
     store: Arc<dyn Store>,
     _dir: tempfile::TempDir,
 }
@@ -38,7 +38,7 @@ impl Center {
             observers: vec![fleet.observer()],
             ..server::Options::new(dir.path(), store.clone())
         };
-        let running = server::start(options).await.unwrap();
+        let running = front::start(options).await.unwrap();
         fleet.start(&running.server).await.unwrap();
         Self { fleet, running, store, _dir: dir }
     }

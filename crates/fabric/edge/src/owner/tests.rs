@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock};
 
 use bytes::Bytes;
+use front::Running;
 use futures::future::BoxFuture;
 use http::Request;
 use http_body_util::{BodyExt, Full};
@@ -14,7 +15,7 @@ use kinds::{
 use link::{Batch, Key, Position, entry_hash};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use server::{Running, Server};
+use server::Server;
 use store::{MemoryStore, Store};
 use tokio::sync::{Notify, watch};
 
@@ -178,7 +179,7 @@ impl World {
             owner: Some(owner.clone()),
             ..server::Options::new(dir.path(), store)
         };
-        let running = server::start(options).await.unwrap();
+        let running = front::start(options).await.unwrap();
         let _ = center.edge.set((running.server.clone(), agent));
         Self { center, running, replay: None, owner, _dir: dir }
     }

@@ -7,10 +7,11 @@ mod upsyncing;
 
 use std::sync::Arc;
 
+use front::Running;
 use kinds::{ObjectKey, names};
 use link::{Batch, Failure, Key, MemoryDesired, Position, Tree};
 use serde_json::{Value, json};
-use server::{Running, Server};
+use server::Server;
 use store::{Commit, Op, Store};
 
 use crate::{agent::Agent, apply, book::Book, held::Held, report::View};
@@ -27,7 +28,7 @@ pub async fn edge(store: Arc<dyn Store>) -> Edge {
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::new();
     let options = server::Options { observers: vec![agent.observer()], ..server::Options::new(dir.path(), store) };
-    let running = server::start(options).await.unwrap();
+    let running = front::start(options).await.unwrap();
     agent.begin(&running.server).await.unwrap();
     agent.serve(&running.server);
     Edge { running, agent, _dir: dir, seq: 0.into() }

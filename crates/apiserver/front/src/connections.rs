@@ -2,8 +2,8 @@
 //!
 //! A peer is a stranger until it has shown a certificate or a token that is valid. Strangers are counted by their
 //! address, and are the ones that give way: first those that have sent no request yet, the oldest first. A peer that
-//! has proved who it is keeps its connection and does not count against its address, so any number of edges may share
-//! one.
+//! has proved who it is keeps its connection and does not count against its address, so any number of machines may
+//! share one.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -23,21 +23,18 @@ pub const PER_ADDRESS: usize = 256;
 /// A stranger that has kept the server waiting for less than this is probably just connecting: it does not count
 /// against its address.
 pub const GRACE: Duration = Duration::from_secs(1);
-/// At most this many connections may one edge have at a time. It needs three, and some may be left over from a line that broke.
-pub const PER_EDGE: usize = 24;
-
 /// All connections of a server.
-pub struct Places(Mutex<Table>);
+pub struct ConnectionTable(Mutex<Table>);
 
-/// The place of one connection. Dropping it gives the place back.
-pub struct Place {
-    places: Arc<Places>,
+/// The slot of one connection in the table. Dropping it frees the slot.
+pub struct ConnectionSlot {
+    table: Arc<ConnectionTable>,
     id: u64,
     known: AtomicBool,
     /// It is known by a token.
     guest: AtomicBool,
-    /// The edge that the place is counted for.
-    edge: Mutex<Option<Box<str>>>,
+    /// The user that the connection is counted for.
+    user: Mutex<Option<Box<str>>>,
 }
 
 /// The decisions, without I/O.
@@ -49,7 +46,8 @@ struct Table {
     strangers: HashMap<u64, Stranger>,
     idle: HashMap<IpAddr, Idle>,
     guests: usize,
-    edges: HashMap<Box<str>, usize>,
+    /// Connections of users that may have a limited number of them.
+    users: HashMap<Box<str>, usize>,
     evicted: u64,
     refused: u64,
 }
@@ -164,25 +162,25 @@ impl Table {
         }
     }
 
-    /// Counts a connection for an edge. False if the edge has too many.
-    fn count_for(&mut self, edge: &str) -> bool {
-        let count = self.edges.entry(edge.into()).or_default();
-        if *count >= PER_EDGE {
+    /// Counts a connection for a user that may have at most `max`. False if there are too many.
+    fn count_for(&mut self, user: &str, max: usize) -> bool {
+        let count = self.users.entry(user.into()).or_default();
+        if *count >= max {
             return false;
         }
         *count += 1;
         true
     }
 
-    fn leave(&mut self, id: u64, edge: Option<&str>) {
+    fn leave(&mut self, id: u64, user: Option<&str>) {
         self.forget(id);
         self.taken -= 1;
-        if let Some(edge) = edge
-            && let Some(count) = self.edges.get_mut(edge)
+        if let Some(user) = user
+            && let Some(count) = self.users.get_mut(user)
         {
             *count -= 1;
             if *count == 0 {
-                self.edges.remove(edge);
+                self.users.remove(user);
             }
         }
     }
@@ -199,14 +197,14 @@ fn network_of(address: IpAddr) -> IpAddr {
     }
 }
 
-impl Places {
+impl ConnectionTable {
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self(Mutex::new(Table { most, ..Table::default() })))
     }
 
     /// A place for a connection from this address. Nothing if all places are taken by peers that proved who they are,
     /// or by requests.
-    pub fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Arc<Place>> {
+    pub fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Arc<ConnectionSlot>> {
         let mut table = self.table();
         let (id, gives_way) = table.enter(network_of(address), Instant::now());
         let ended = gives_way.and_then(|id| table.forget(id));
@@ -216,7 +214,7 @@ impl Places {
             task.abort();
         }
         let (known, guest) = (AtomicBool::new(false), AtomicBool::new(false));
-        Some(Arc::new(Place { places: self.clone(), id: id?, known, guest, edge: Mutex::default() }))
+        Some(Arc::new(ConnectionSlot { table: self.clone(), id: id?, known, guest, user: Mutex::default() }))
     }
 
     /// How many connections there are.
@@ -253,10 +251,10 @@ impl Places {
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     /// The task that serves the connection; it is ended if the connection has to give way.
     pub fn served_by(&self, task: AbortHandle) {
-        if let Some(stranger) = self.places.table().strangers.get_mut(&self.id) {
+        if let Some(stranger) = self.table.table().strangers.get_mut(&self.id) {
             stranger.task = Some(task);
         }
     }
@@ -264,7 +262,7 @@ impl Place {
     /// A request of the peer had a valid token. The peer is known from now on, unless most places are taken in this
     /// way: the others are kept for certificates, and for strangers that may have one.
     pub fn know_guest(&self) {
-        let mut table = self.places.table();
+        let mut table = self.table.table();
         if !self.known.load(Relaxed) && table.guests < table.most - table.most / 4 {
             table.guests += 1;
             table.forget(self.id);
@@ -276,16 +274,16 @@ impl Place {
     /// The peer has shown a valid certificate.
     pub fn know(&self) {
         if !self.known.swap(true, Relaxed) {
-            self.places.table().forget(self.id);
+            self.table.table().forget(self.id);
         }
     }
 
-    /// The peer is this edge. False if the edge has too many connections.
-    pub fn know_edge(&self, name: &str) -> bool {
+    /// The peer is this user, who may have at most `max` connections. False if there are too many.
+    pub fn know_user(&self, name: &str, max: usize) -> bool {
         self.know();
-        let counted = self.places.table().count_for(name);
+        let counted = self.table.table().count_for(name, max);
         if counted {
-            *self.edge.lock().unwrap_or_else(PoisonError::into_inner) = Some(name.into());
+            *self.user.lock().unwrap_or_else(PoisonError::into_inner) = Some(name.into());
         }
         counted
     }
@@ -296,36 +294,36 @@ impl Place {
 
     /// The server has something to do before it waits for the peer again.
     pub fn work(&self) {
-        self.places.table().work_for(self.id);
+        self.table.table().work_for(self.id);
     }
 
     /// The server waits for the peer.
     pub fn wait(&self) {
-        self.places.table().wait_for(self.id, Instant::now());
+        self.table.table().wait_for(self.id, Instant::now());
     }
 
     /// A request of a stranger is answered for as long as the answer is held.
     pub fn request(self: &Arc<Self>) -> Request {
-        self.places.table().begin_request(self.id);
+        self.table.table().begin_request(self.id);
         Request(self.clone())
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let edge = self.edge.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let mut table = self.places.table();
+        let user = self.user.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let mut table = self.table.table();
         table.guests -= usize::from(*self.guest.get_mut());
-        table.leave(self.id, edge.as_deref());
+        table.leave(self.id, user.as_deref());
     }
 }
 
 /// A request of a stranger.
-pub struct Request(Arc<Place>);
+pub struct Request(Arc<ConnectionSlot>);
 
 impl Drop for Request {
     fn drop(&mut self) {
-        self.0.places.table().end_request(self.0.id, Instant::now());
+        self.0.table.table().end_request(self.0.id, Instant::now());
     }
 }
 
@@ -377,28 +375,28 @@ mod tests {
     }
 
     #[test]
-    fn an_edge_has_so_many_connections() {
+    fn the_connections_of_a_user_are_limited() {
         let mut table = table(100);
-        for _ in 0..PER_EDGE {
+        for _ in 0..3 {
             table.enter(address(1), Instant::now());
-            assert!(table.count_for("a"));
+            assert!(table.count_for("a", 3));
         }
-        assert!(!table.count_for("a") && table.count_for("b"));
+        assert!(!table.count_for("a", 3) && table.count_for("b", 3));
         table.leave(1, Some("a"));
-        assert!(table.count_for("a"));
+        assert!(table.count_for("a", 3));
     }
 
     #[test]
     fn tokens_do_not_take_all_places() {
-        let places = Places::new(8);
-        let all: Vec<Arc<Place>> = (0..8).filter_map(|n| places.enter(address(n))).collect();
-        all.iter().for_each(|place| place.know_guest());
-        assert_eq!(all.iter().filter(|place| place.is_known()).count(), 6);
-        let more = places.enter(address(9)).unwrap();
+        let connections = ConnectionTable::new(8);
+        let all: Vec<Arc<ConnectionSlot>> = (0..8).filter_map(|n| connections.enter(address(n))).collect();
+        all.iter().for_each(|slot| slot.know_guest());
+        assert_eq!(all.iter().filter(|slot| slot.is_known()).count(), 6);
+        let more = connections.enter(address(9)).unwrap();
         more.know();
-        assert!(more.is_known() && places.turned_away() == (1, 0));
+        assert!(more.is_known() && connections.turned_away() == (1, 0));
         drop((all, more));
-        let table = places.table();
+        let table = connections.table();
         assert_eq!((table.taken, table.guests, table.strangers.len()), (0, 0, 0));
     }
 

@@ -1,7 +1,7 @@
-//! What a connection writes in one turn leaves in one piece.
+//! Writes of one poll of a connection leave in one piece.
 //!
-//! HTTP/2 hands its frames down one by one and wants each flushed; every one of them would be a record of TLS of its own and a
-//! system call. Here they gather while the connection has its turn, and are sent when it has nothing more to say.
+//! HTTP/2 hands its frames down one by one and flushes each: every frame would be a TLS record of its own and a system
+//! call. Here they are buffered while the connection is polled, and sent when it has nothing more to write.
 
 use std::{
     future::{Future, poll_fn},
@@ -13,77 +13,81 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::{bell::Bell, streams::Streams};
+use crate::{inline_executor::InlineExecutor, poll_once::Coalescer};
 
-/// So much gathers before it is sent in any case.
-const ROOM: usize = 64 << 10;
+/// A buffer of this size is sent at once.
+const MAX_BUFFER_BYTES: usize = 64 << 10;
 
 /// The stream, as the connection uses it.
-pub struct Wire<S>(Arc<Mutex<Gathered<S>>>);
+pub struct CoalescedStream<S>(Arc<Mutex<Buffered<S>>>);
 
-/// The same stream, as whoever drives the connection sees it.
-pub struct Driver<S>(Arc<Mutex<Gathered<S>>>);
+/// The same stream for the driver of the connection.
+pub struct Driver<S>(Arc<Mutex<Buffered<S>>>);
 
-struct Gathered<S> {
+struct Buffered<S> {
     stream: S,
     out: Vec<u8>,
-    /// How much of it the stream has taken.
+    /// How much of `out` the stream has taken.
     sent: usize,
-    /// Somebody will send what gathers. When nobody does any more, a flush is a flush.
+    /// A driver sends the buffer after each poll. Without one, every write goes through at once.
     driven: bool,
 }
 
-pub fn gathered<S>(stream: S) -> (Wire<S>, Driver<S>) {
-    let shared = Arc::new(Mutex::new(Gathered { stream, out: Vec::new(), sent: 0, driven: true }));
-    (Wire(shared.clone()), Driver(shared))
+pub fn coalesced<S>(stream: S) -> (CoalescedStream<S>, Driver<S>) {
+    let shared = Arc::new(Mutex::new(Buffered { stream, out: Vec::new(), sent: 0, driven: true }));
+    (CoalescedStream(shared.clone()), Driver(shared))
 }
 
 impl<S: AsyncWrite + Unpin> Driver<S> {
-    /// Gives a connection its turns, and sends what it has written in each. Ends with the connection, or when the other end is gone.
-    pub async fn drive<C, E>(&self, mut connection: Pin<&mut C>, streams: &Streams) -> std::result::Result<(), E>
+    /// Polls a connection and sends what it wrote in each poll. Ends with the connection, or when the peer is gone.
+    pub async fn drive<C, E>(
+        &self,
+        mut connection: Pin<&mut C>,
+        executor: &InlineExecutor,
+    ) -> std::result::Result<(), E>
     where
         C: Future<Output = std::result::Result<(), E>>,
     {
-        let bell = Bell::default();
-        poll_fn(|cx| bell.turn(cx, |cx| self.turn(cx, connection.as_mut(), streams))).await
+        let coalescer = Coalescer::default();
+        poll_fn(|cx| coalescer.poll(cx, |cx| self.poll(cx, connection.as_mut(), executor))).await
     }
 
-    fn turn<C, E>(
+    fn poll<C, E>(
         &self,
         cx: &mut Context<'_>,
         mut connection: Pin<&mut C>,
-        streams: &Streams,
+        executor: &InlineExecutor,
     ) -> Poll<std::result::Result<(), E>>
     where
         C: Future<Output = std::result::Result<(), E>>,
     {
         loop {
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
-                // A connection has shut its stream down before it ends, unless it gave it away for something else to be spoken
-                // on it. Whoever has it then has no driver, and sends what may be left together with its own.
+                // A connection shuts its stream down before it ends, unless the stream was upgraded. The upgraded protocol
+                // has no driver: its first write sends what is left in the buffer.
                 let mut shared = lock(&self.0);
                 let _ = shared.send(cx);
                 shared.driven = false;
-                streams.leave();
+                executor.leave();
                 return Poll::Ready(ended);
             }
-            // An answer that has ended has frames for the connection to write.
-            if streams.turn(cx).is_pending() {
+            // A response that has ended has frames for the connection to write.
+            if executor.poll(cx).is_pending() {
                 break;
             }
         }
         match ready!(lock(&self.0).send(cx)) {
             Ok(()) => Poll::Pending,
-            // The other end is gone, and nobody is left to tell.
+            // The peer is gone.
             Err(_) => {
-                streams.leave();
+                executor.leave();
                 Poll::Ready(Ok(()))
             }
         }
     }
 }
 
-impl<S: AsyncWrite + Unpin> Gathered<S> {
+impl<S: AsyncWrite + Unpin> Buffered<S> {
     fn send(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         if self.out.is_empty() {
             return Poll::Ready(Ok(()));
@@ -101,8 +105,8 @@ impl<S: AsyncWrite + Unpin> Gathered<S> {
         Poll::Ready(Ok(()))
     }
 
-    fn gather(&mut self, cx: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<Result<usize>> {
-        if self.out.len() >= ROOM || !self.driven {
+    fn buffer(&mut self, cx: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<Result<usize>> {
+        if self.out.len() >= MAX_BUFFER_BYTES || !self.driven {
             ready!(self.send(cx))?;
         }
         if !self.driven {
@@ -110,28 +114,28 @@ impl<S: AsyncWrite + Unpin> Gathered<S> {
         }
         let before = self.out.len();
         let more: usize = pieces.iter().map(|piece| piece.len()).sum();
-        self.out.reserve(more.min(ROOM - before));
+        self.out.reserve(more.min(MAX_BUFFER_BYTES - before));
         for piece in pieces {
-            let fits = piece.len().min(ROOM - self.out.len());
+            let fits = piece.len().min(MAX_BUFFER_BYTES - self.out.len());
             self.out.extend_from_slice(&piece[..fits]);
         }
         Poll::Ready(Ok(self.out.len() - before))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for CoalescedStream<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<Result<()>> {
         Pin::new(&mut lock(&self.0).stream).poll_read(cx, buffer)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for CoalescedStream<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
-        lock(&self.0).gather(cx, &[IoSlice::new(bytes)])
+        lock(&self.0).buffer(cx, &[IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<Result<usize>> {
-        lock(&self.0).gather(cx, pieces)
+        lock(&self.0).buffer(cx, pieces)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -187,7 +191,7 @@ mod tests {
     #[tokio::test]
     async fn one_turn_is_one_write() {
         let (near, mut far) = tokio::io::duplex(1 << 20);
-        let (mut wire, driver) = gathered(Counted(near, 0));
+        let (mut wire, driver) = coalesced(Counted(near, 0));
         let connection = async {
             for _ in 0..10 {
                 wire.write_all(b"frame ").await?;
@@ -197,7 +201,7 @@ mod tests {
             wire.write_all(b"end").await?;
             Ok::<_, std::io::Error>(())
         };
-        driver.drive(std::pin::pin!(connection), &Streams::default()).await.unwrap();
+        driver.drive(std::pin::pin!(connection), &InlineExecutor::default()).await.unwrap();
         assert_eq!(lock(&driver.0).stream.1, 2, "two turns, two writes");
         drop((wire, driver));
         let mut got = String::new();
@@ -209,11 +213,11 @@ mod tests {
     async fn a_slow_reader_gets_everything_in_order_and_bounds_what_gathers() {
         let sent: Vec<u8> = (0..600_000u32).map(|n| (n % 251) as u8).collect();
         let (near, mut far) = tokio::io::duplex(1000);
-        let (mut wire, driver) = gathered(Counted(near, 0));
+        let (mut wire, driver) = coalesced(Counted(near, 0));
         let connection = async {
             for piece in sent.chunks(7001) {
                 wire.write_all(piece).await?;
-                assert!(lock(&driver.0).out.len() <= ROOM);
+                assert!(lock(&driver.0).out.len() <= MAX_BUFFER_BYTES);
             }
             wire.shutdown().await
         };
@@ -222,8 +226,8 @@ mod tests {
             far.read_to_end(&mut got).await.unwrap();
             got
         };
-        let (connection, streams) = (std::pin::pin!(connection), Streams::default());
-        let (ended, got) = tokio::join!(driver.drive(connection, &streams), read);
+        let (connection, executor) = (std::pin::pin!(connection), InlineExecutor::default());
+        let (ended, got) = tokio::join!(driver.drive(connection, &executor), read);
         ended.unwrap();
         assert!(got == sent, "{} bytes of {}", got.len(), sent.len());
     }
@@ -231,8 +235,8 @@ mod tests {
     #[tokio::test]
     async fn without_a_driver_a_flush_sends() {
         let (near, mut far) = tokio::io::duplex(1 << 10);
-        let (mut wire, driver) = gathered(Counted(near, 0));
-        driver.drive(std::pin::pin!(async { Ok::<_, ()>(()) }), &Streams::default()).await.unwrap();
+        let (mut wire, driver) = coalesced(Counted(near, 0));
+        driver.drive(std::pin::pin!(async { Ok::<_, ()>(()) }), &InlineExecutor::default()).await.unwrap();
         wire.write_all(b"upgraded").await.unwrap();
         wire.flush().await.unwrap();
         let mut got = [0; 8];
@@ -244,14 +248,16 @@ mod tests {
     async fn a_broken_stream_ends_the_connection() {
         let (near, far) = tokio::io::duplex(1 << 10);
         drop(far);
-        let (mut wire, driver) = gathered(Counted(near, 0));
+        let (mut wire, driver) = coalesced(Counted(near, 0));
         let connection = async {
             wire.write_all(&[0; 50_000]).await?;
             std::future::pending::<Result<()>>().await
         };
-        let ended =
-            tokio::time::timeout(Duration::from_secs(5), driver.drive(std::pin::pin!(connection), &Streams::default()))
-                .await;
+        let ended = tokio::time::timeout(
+            Duration::from_secs(5),
+            driver.drive(std::pin::pin!(connection), &InlineExecutor::default()),
+        )
+        .await;
         assert!(ended.is_ok());
     }
 }
