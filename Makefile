@@ -6,13 +6,14 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/target
 export SELVEDGE_BIN ?= $(CARGO_TARGET_DIR)/debug/selvedge
 RELEASE_BIN := $(CARGO_TARGET_DIR)/release/selvedge
 LOCAL_BIN := $(CARGO_TARGET_DIR)/local/selvedge
-# rust-toolchain.toml names a version. A toolchain of that version that is installed as `stable` is used as it is: rustup would
-# download the same version once more under its other name.
+# rust-toolchain.toml names a version. A toolchain of that version that is installed as `stable` is used as it is:
+# rustup would download the same version once more under its other name.
 PINNED := $(shell sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
 ifneq ($(findstring rustc $(PINNED) ,$(shell RUSTUP_TOOLCHAIN=stable rustc --version 2>/dev/null)),)
 export RUSTUP_TOOLCHAIN ?= stable
 endif
-# What lets cargo build the next time only what changed costs time and gigabytes now: only where somebody has built so before.
+# What lets cargo build the next time only what changed costs time and gigabytes now: only where somebody has built so
+# before.
 ifeq ($(wildcard $(CARGO_TARGET_DIR)/debug/incremental/*),)
 export CARGO_INCREMENTAL ?= 0
 endif
@@ -21,11 +22,12 @@ PYTHON := PYTHONPATH=$(CURDIR)/.tools/python PYTHONDONTWRITEBYTECODE=1 python3
 BESIDE := $(MAKE) --no-print-directory -j 2 -Oline
 # Otherwise cargo would take the number of jobs from make, and not from the machine.
 unexport MAKEFLAGS
-# Clippy is the compiler with more warnings: when it compiles our crates, everything is linted and built once. Cargo calls it for
-# each of our crates, and `__CLIPPY_HACKERY__` is clippy's own separator of arguments. `make lint` only checks, and builds nothing.
+# Clippy is the compiler with more warnings: when it compiles our crates, everything is linted and built once. Cargo
+# calls it for each of our crates, and `__CLIPPY_HACKERY__` is clippy's own separator of arguments. `make lint` only
+# checks, and builds nothing.
 LINTED := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__
-# A step that writes nothing for SILENCE seconds is taken to hang, and `make test` has LIMIT seconds in all. Beyond these limits
-# tools/watchdog prints which processes run, and ends them.
+# A step that writes nothing for SILENCE seconds is taken to hang, and `make test` has LIMIT seconds in all. Beyond
+# these limits tools/watchdog prints which processes run, and ends them.
 SILENCE ?= 900
 LIMIT ?= 2400
 WATCH := $(CURDIR)/tools/watchdog --silence $(SILENCE)
@@ -59,7 +61,7 @@ build: ## the programs and tests, linted while they are built
 	$(LINTED) $(WATCH) build -- $(CARGO) build --workspace --all-targets
 
 check: ## format, lint and unit tests of one crate in seconds: make check CRATE=store
-	@test -n "$(CRATE_FOLDER)" || { echo "usage: make check CRATE=<folder of a crate>, for example CRATE=store" >&2; exit 2; }
+	@test -n "$(CRATE_FOLDER)" || { echo "usage: make check CRATE=<folder>, for example CRATE=store" >&2; exit 2; }
 	$(CARGO) fmt --package $(CRATE_PACKAGE) --check
 	CARGO_INCREMENTAL=1 $(LINTED) $(CARGO) test --package $(CRATE_PACKAGE) $(CRATE_TARGETS) --quiet
 
@@ -74,8 +76,8 @@ lint-scripts: tools ## ruff for Python, shellcheck for shell scripts
 	$(RUFF) check --quiet --no-cache . $$(git grep -lE '^#!.*python3$$')
 	$(SHELLCHECK) $$(git grep -lE '^#!.*/(env )?(ba)?sh$$')
 
-# Two things at once where one of them waits for the network or has a single thread. The last command's closing line is the test
-# runner's, and its exit code is ours.
+# Two things at once where one of them waits for the network or has a single thread. The last command's closing line is
+# the test runner's, and its exit code is ours.
 test: export WATCHDOG_UNTIL := $(shell expr $$(date +%s) + $(LIMIT))
 test: ## everything, as continuous integration runs it
 	$(CARGO) fmt --all --check
@@ -109,7 +111,7 @@ bench: tools release ## measure, print the table, write docs/benchmarks.md and i
 	$(PYTHON) benches/pods --selvedge $(RELEASE_BIN)
 
 # The order belongs to one build and is not kept in the repository.
-layout: tools release ## link target/release/selvedge again, with the functions that a server runs side by side (needs valgrind)
+layout: tools release ## link the release again with functions that run side by side (needs valgrind)
 	$(CARGO) build --release --package kbench
 	$(PYTHON) benches/layout --selvedge $(RELEASE_BIN) --kbench $(CARGO_TARGET_DIR)/release/kbench \
 		--out $(CARGO_TARGET_DIR)/layout/order.txt

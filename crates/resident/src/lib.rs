@@ -1,5 +1,5 @@
-//! The calls of the C library that need `unsafe`: settings of the allocator, giving free heap back to the system, and what a
-//! child process inherits ([`reset_signals`], [`keep_files_from_children`]).
+//! The calls of the C library that need `unsafe`: settings of the allocator, giving free heap back to the system, and
+//! what a child process inherits ([`reset_signals`], [`keep_files_from_children`]).
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod heap;
@@ -38,19 +38,21 @@ pub fn let_go_of_peak() -> std::io::Result<bool> {
     Ok(is_worth_it)
 }
 
-/// All threads allocate from one heap: smaller, and slower only where many threads allocate all the time. Before other threads begin.
+/// All threads allocate from one heap: smaller, and slower only where many threads allocate all the time. Before other
+/// threads begin.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn use_one_heap() {
     // SAFETY: sets a number that the allocator reads when it makes its next heap.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
 }
 
-/// Keeps a little of what is free at the end of a heap. Otherwise a long list, which is made and sent piece by piece, gives every piece back
-/// to the system and asks for it again: a tenth of the whole work. [`let_go_of_heap`] gives it back when nobody lists.
+/// Keeps a little of what is free at the end of a heap. Otherwise a long list, which is made and sent piece by piece,
+/// gives every piece back to the system and asks for it again: a tenth of the whole work. [`let_go_of_heap`] gives it
+/// back when nobody lists.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn keep_some_heap() {
-    // SAFETY: both set a number that the allocator reads. The second is 128 KiB by default as well, but grows by itself as long as the first
-    // was never set; what is larger goes back to the system at once.
+    // SAFETY: both set a number that the allocator reads. The second is 128 KiB by default as well, but grows by itself
+    // as long as the first was never set; what is larger goes back to the system at once.
     unsafe {
         libc::mallopt(libc::M_TRIM_THRESHOLD, 4 << 20);
         libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 20);
@@ -88,7 +90,8 @@ mod tests {
     #[test]
     fn free_heap_goes_back_to_the_system() {
         let resident = || heap::anonymous(&std::fs::read_to_string("/proc/self/status").unwrap());
-        // Blocks below the size for which the allocator maps memory of its own. The last one keeps the end of the heap in use.
+        // Blocks below the size for which the allocator maps memory of its own. The last one keeps the end of the heap
+        // in use.
         let mut blocks: Vec<Vec<u8>> = (0..2048).map(|_| vec![1; 16 << 10]).collect();
         let last = blocks.pop();
         drop(blocks);

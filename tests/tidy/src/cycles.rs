@@ -1,7 +1,8 @@
 //! Modules of a crate do not use each other in circles of more than two.
 //!
-//! The modules of one folder are nodes. A path that begins with `crate`, `super` or `self` and leads from one of them into
-//! another is an arrow. Names that a module re-exports count as the module's own, so a hub such as `lib.rs` is not an arrow.
+//! The modules of one folder are nodes. A path that begins with `crate`, `super` or `self` and leads from one of them
+//! into another is an arrow. Names that a module re-exports count as the module's own, so a hub such as `lib.rs` is not
+//! an arrow.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use crate::Offence;
 
 pub const FILE: &str = "tests/tidy/debt.txt";
-const HEAD: &str = "# Exceptions of the rules in tests/tidy: rule, count, key. The test fails when something is worse than its line, and when\n\
-                    # a line could be lowered. `TIDY_UPDATE=1 cargo test -p selvedge-tidy` writes this file anew.\n";
+const HEAD: &str = "# Exceptions of the rules in tests/tidy: rule, count, key. The test fails when something is \
+                    worse than its line,\n# and when a line could be lowered. \
+                    `TIDY_UPDATE=1 cargo test -p selvedge-tidy` writes this file anew.\n";
 
 /// Counts by rule and key.
 pub type Debt = BTreeMap<(String, String), u64>;

@@ -1,5 +1,5 @@
-//! The errors page has a row for each message that a user or operator can meet: the texts of `#[error("…")]`, and log lines
-//! of the levels warn and error. A row without an explanation does not count.
+//! The errors page has a row for each message that a user or operator can meet: the texts of `#[error("…")]`, and log
+//! lines of the levels warn and error. A row without an explanation does not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,8 @@ pub fn messages(tree: &Tree) -> BTreeMap<String, BTreeSet<String>> {
     found
 }
 
-/// The first string in each `#[error(…)]`, and the last one in each `warn!(…)` and `error!(…)` that is an argument of its own.
+/// The first string in each `#[error(…)]`, and the last one in each `warn!(…)` and `error!(…)` that is an argument of
+/// its own.
 fn literals(code: &str, strings: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (start, is_log) in starts(code) {
@@ -86,6 +87,7 @@ fn normal(message: &str) -> String {
             }
             '}' => depth -= 1,
             '|' => out.push('/'),
+            '`' => {}
             _ if depth == 0 => out.push(c),
             _ => {}
         }
@@ -93,32 +95,45 @@ fn normal(message: &str) -> String {
     out.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The messages of the page that have a meaning and something to do.
-fn explained(page: &str) -> BTreeSet<String> {
+/// The exact messages of the page, which stand as code, and whether they have a meaning and something to do.
+fn rows(page: &str) -> BTreeMap<String, bool> {
     let rows = page.lines().filter_map(|line| line.trim().strip_prefix('|')?.strip_suffix('|'));
     let cells = rows.map(|row| row.split('|').map(str::trim).collect::<Vec<_>>());
-    let whole = cells.filter(|cells| cells.len() == 3 && cells.iter().all(|cell| !cell.is_empty() && *cell != "TODO"));
-    whole.map(|cells| cells[0].trim_matches('`').to_owned()).collect()
+    let exact = cells.filter_map(|cells| {
+        let message = cells.first()?.strip_prefix('`')?.strip_suffix('`')?.to_owned();
+        let is_whole = cells.len() == 3 && cells.iter().all(|cell| !cell.is_empty() && *cell != "TODO");
+        Some((message, is_whole))
+    });
+    exact.collect()
 }
 
-/// Messages without a row, by crate.
+/// Messages without a row, by crate, and rows whose message is gone.
 pub fn check(tree: &Tree) -> Vec<Offence> {
-    let page = explained(tree.files.get(PAGE).map_or("", String::as_str));
+    let page = rows(tree.files.get(PAGE).map_or("", String::as_str));
     let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     let all = messages(tree);
-    for (message, paths) in all.iter().filter(|(message, _)| !page.contains(*message)) {
+    let gone = page.keys().filter(|message| !all.contains_key(*message)).map(String::as_str);
+    let gone: Vec<&str> = gone.collect();
+    if !gone.is_empty() {
+        missing.insert(PAGE, gone);
+    }
+    for (message, paths) in all.iter().filter(|(message, _)| page.get(*message) != Some(&true)) {
         let folder = paths.iter().next().and_then(|path| path.split_once("/src/")).map_or("", |(folder, _)| folder);
         missing.entry(folder).or_default().push(message);
     }
-    let text = |messages: &[&str]| format!("no row in {PAGE} for: {}", messages.join(" / "));
-    missing.iter().map(|(folder, messages)| Offence::new(*folder, messages.len(), text(messages))).collect()
+    let offence = |(place, messages): (&&str, &Vec<&str>)| {
+        let what =
+            if *place == PAGE { "rows whose message is gone" } else { "no explained row in the errors page for" };
+        Offence::new(*place, messages.len(), format!("{what}: {}", messages.join(" / ")))
+    };
+    missing.iter().map(offence).collect()
 }
 
 /// The page with rows to fill in for the messages that have none, under the crate that has them.
 pub fn with_missing_rows(tree: &Tree) -> String {
     let old = tree.files.get(PAGE).map_or("", String::as_str);
-    let known = explained(old);
-    let rows = messages(tree).into_keys().filter(|message| !known.contains(message));
+    let known = rows(old);
+    let rows = messages(tree).into_keys().filter(|message| known.get(message) != Some(&true));
     let rows: Vec<String> = rows.map(|message| format!("| `{message}` | TODO | TODO |")).collect();
     let kept: Vec<&str> = old.lines().filter(|line| !line.ends_with("| TODO | TODO |")).collect();
     [kept.join("\n"), rows.join("\n"), String::new()].join("\n")
@@ -158,13 +173,16 @@ mod tests { fn g() { warn!("only in tests") } }
 
     #[test]
     fn each_needs_a_row_with_an_explanation() {
-        let page = "| message | meaning | what to do |\n|---|---|---|\n| `cannot read …: …` | damaged | restore it |\n\
-                    | the link broke; trying again | | wait |\n| not closed within … s | TODO | TODO |\n";
+        let page = "| message | meaning | what to do |\n|---|---|---|\n\
+                    | `cannot read …: …` | damaged | restore it |\n\
+                    | `the link broke; trying again` | | wait |\n| `not closed within … s` | TODO | TODO |\n";
         let found = check(&tree(page));
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].key.as_str(), found[0].count), ("crates/a", 2));
         let whole = page.replace("| | wait", "| cut | wait").replace("TODO | TODO", "a disk hangs | look at it");
         assert_eq!(check(&tree(&whole)), []);
+        let stale = check(&tree(&format!("{whole}| free text | is | allowed |\n| `an old message` | a | b |\n")));
+        assert_eq!(stale, [Offence::new(PAGE, 1, "rows whose message is gone: an old message")]);
     }
 
     #[test]

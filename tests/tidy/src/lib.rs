@@ -1,5 +1,6 @@
 //! Rules of the house that a machine can check. Each rule is a pure function over a [`Tree`] of files, and answers with
-//! [`Offence`]s. The test in `tests/repository.rs` runs all rules on this repository and compares the result with [`debt`].
+//! [`Offence`]s. The test in `tests/repository.rs` runs all rules on this repository and compares the result with
+//! [`debt`].
 
 pub mod arrows;
 pub mod collections;

@@ -171,7 +171,8 @@ mod tests {
 
     #[test]
     fn what_is_there_passes() {
-        let text = ".PHONY: all one\nCARGO ?= cargo\nWATCH := $(CURDIR)/tools/run --x\nBESIDE := $(MAKE) -j 2\nall: one ## everything\n\
+        let text = ".PHONY: all one\nCARGO ?= cargo\nWATCH := $(CURDIR)/tools/run --x\nBESIDE := $(MAKE) -j 2\n\
+                    all: one ## everything\n\
                     \t@$(WATCH) all -- tools/run x\n\t$(BESIDE) one\n\tA=b python3 tests/a.py $(ARGS) && $(CARGO) fmt\n\
                     one: export B := $(shell date)\none:\n\t$(CARGO) build\n\ttarget/debug/x --y\n\trm -rf .tools\n";
         assert_eq!(keys(text), [""; 0]);

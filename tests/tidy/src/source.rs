@@ -1,5 +1,5 @@
-//! Reads Rust sources as far as the rules need it: which bytes are code, strings, comments and tests, and which file is which
-//! module. It does not parse Rust.
+//! Reads Rust sources as far as the rules need it: which bytes are code, strings, comments and tests, and which file is
+//! which module. It does not parse Rust.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -293,7 +293,8 @@ mod tests {
 
     #[test]
     fn comments_strings_and_tests_are_told_from_code() {
-        let text = "fn a<'a>(b: &'a str) { let c = ('\"', \"// no\", r#\"\"x\"\"#); } // tokio\n/* /* */ d */ fn e() {}\n\
+        let text = "fn a<'a>(b: &'a str) { let c = ('\"', \"// no\", r#\"\"x\"\"#); } // tokio\n\
+                    /* /* */ d */ fn e() {}\n\
                     #[cfg(test)]\nmod f { fn g() {} }\n#[cfg(test)]\nmod h;\nfn i() {}\n";
         let source = Source::read(text);
         assert_eq!(source.code.lines().count(), text.lines().count());
