@@ -11,12 +11,12 @@ struct Layer {
 }
 
 const LAYERS: &[Layer] = &[
-    Layer { name: "base", height: 0, crates: &["store", "tasks", "tls", "backoff", "metrics", "resident"] },
+    Layer { name: "base", height: 0, crates: &["clock", "backoff", "tasks", "metrics", "tls", "store", "resident"] },
     Layer { name: "objects", height: 1, crates: &["schema", "codec", "patch", "cel", "rules"] },
     Layer {
         name: "apiserver",
         height: 2,
-        crates: &["cache", "identity", "flow", "audit", "tenancy", "server", "front"],
+        crates: &["request", "cache", "identity", "flow", "audit", "tenancy", "server", "front"],
     },
     Layer { name: "fabric", height: 3, crates: &["kinds", "link", "placement", "center", "edge"] },
     Layer {

@@ -64,8 +64,8 @@ mod tests {
 
     #[test]
     fn comments_begin_with_the_thing() {
-        let bad = "//! Who rings is heard.\n/// A bell. Whoever rings it is heard.\n\
-                   // Whom it concerns\nlet x = \"Who is it\";\n";
+        let bad = "//! Who rings is heard.\n/// A bell. Whoever rings it is heard.\
+                   \n// Whom it concerns\nlet x = \"Who is it\";\n";
         let good = "/// The caller who rings is heard.\n// Whole numbers only.\n";
         let tree = Tree::of(&[("a.rs", bad), ("b.rs", good), ("c.py", "# Who knows\nx = 'Who '\n")]);
         let found: Vec<(String, u64)> = comments(&tree).into_iter().map(|one| (one.key, one.count)).collect();
