@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import ssl
 import subprocess
 import time
@@ -293,7 +292,7 @@ def test_nobody_becomes_the_server(world):
     """Neither by name, nor by name and group, nor with anything that says where one counts."""
     alice, home = world.alice, world.home(world.alice)
     at = f"/clusters/{home}"
-    for extra in ({}, {"Impersonate-Uid": "1"}, {"Impersonate-Extra-authentication.kcp.io%2fscopes": f"cluster:root"}):
+    for extra in ({}, {"Impersonate-Uid": "1"}, {"Impersonate-Extra-authentication.kcp.io%2fscopes": "cluster:root"}):
         code, said = alice.request("POST", at + REVIEW, WHO, {**SERVER, **extra})
         assert code == 403 and "nobody but the server itself" in said["message"], said
         assert alice.request("POST", at + REVIEW, WHO, {"Impersonate-User": "system:apiserver", **extra})[0] == 403

@@ -15,7 +15,7 @@ import attack_model as model
 from attack_model import EVERYWHERE, MASTERS, SIGNED, Person, World
 from center import Center, wait_for
 from edge import Edge, make_workspace, selvedge
-from exports import APIS, bind, export, schema, widget, widgets
+from exports import bind, export, schema, widget, widgets
 from rbac_model import ACCOUNT, ROOT, What, Who
 from test_authorization import Caller, Net, http_request, in_parallel
 from test_placement_tenancy import owner

@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from center import Center, Etcd, binary, die_with_parent, wait_for
+from center import Center, Etcd, die_with_parent, wait_for
 from edge import Edge
 from manifests import configmap
 

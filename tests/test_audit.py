@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from center import ROOT, Center, Tools, binary, join, wait_for
+from center import ROOT, Center, Tools, join, wait_for
 from manifests import configmap
 from test_faults import refused
 from test_overload import tenant

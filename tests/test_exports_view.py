@@ -111,7 +111,7 @@ def test_nothing_else_is_behind_the_door(center):
     for path in (f"/services/apiexport/{provider}/widgets/apis/example.io/v1/widgets",
                  f"/services/apiexport/{provider}/widgets/clusters/{one}/../{other}/apis/example.io/v1/widgets",
                  f"/services/apiexport/{provider}/widgets/clusters/{one}%2f..%2f{other}/apis/example.io/v1/widgets",
-                 f"/services/apiexport/*/widgets/clusters/*/apis/example.io/v1/widgets"):
+                 "/services/apiexport/*/widgets/clusters/*/apis/example.io/v1/widgets"):
         assert center.request("GET", path)[0] == 400, path
     assert center.request("GET", f"/clusters/{one}{view(made, '*')}/apis/example.io/v1/widgets")[0] == 404
 

@@ -134,7 +134,7 @@ def test_each_refusal_has_its_own_words(center, home, edges):
         ("Lira", good, "the edge lira, not for Lira|is no name of an edge"),
     ]
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        for (name, given, words), stderr in zip(said, pool.map(lambda s: attempt(center, home, s[0], s[1]), said)):
+        for (_name, _given, words), stderr in zip(said, pool.map(lambda s: attempt(center, home, s[0], s[1]), said)):
             assert re.search(words, stderr), f"{words!r} is not in {stderr!r}"
             assert secret not in stderr
     time.sleep(max(0, 1.5 - (time.monotonic() - made)))

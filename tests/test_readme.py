@@ -27,7 +27,7 @@ def run(page, data, home, at_least):
     blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)
     assert len(blocks) >= at_least
     script = "shopt -s expand_aliases\n" + "\n".join(blocks)
-    script = re.sub(r"(\$PWD/)?\.data/", f"{data}/", script).replace("$PWD/target/release/selvedge", binary())
+    script = re.sub(r"(\$PWD/)?\.data/", f"{data}/", script).replace("$PWD/target/local/selvedge", binary())
     env = {"PATH": f"{TOOLS}:/usr/bin:/bin", "HOME": str(home), "TERM": "dumb"}
     done = subprocess.run(["bash", "-exuo", "pipefail", "-c", script], cwd=ROOT, env=env, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]

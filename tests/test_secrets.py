@@ -43,7 +43,7 @@ def read(center, name):
 
 
 def keys(center):
-    lines = [l.split() for l in (center.data_dir / "pki/secrets.key").read_text().splitlines() if not l.startswith("#")]
+    lines = [line.split() for line in (center.data_dir / "pki/secrets.key").read_text().splitlines() if not line.startswith("#")]
     return [(role, bytes.fromhex(id_)) for role, id_, _ in lines]
 
 

@@ -261,7 +261,7 @@ def test_conditions_say_what_is_missing(center, certs):
         wait_for("EndpointsNotFound", lambda: reason() == ("False", "EndpointsNotFound"))
         slice_ = {"metadata": {"name": "api-1", "labels": {"kubernetes.io/service-name": "api"}}, "addressType": "IPv4",
                   "ports": [{"name": "https", "port": server.port}], "endpoints": [{"addresses": ["192.0.2.1"], "conditions": {"ready": False}}]}
-        api("POST", f"/apis/discovery.k8s.io/v1/namespaces/wardle/endpointslices", slice_, expect=(201,))
+        api("POST", "/apis/discovery.k8s.io/v1/namespaces/wardle/endpointslices", slice_, expect=(201,))
         wait_for("MissingEndpoints", lambda: reason() == ("False", "MissingEndpoints"))
         # A Service that leads to the server, with a name that its certificate does not have.
         api("DELETE", f"{home}/services/api")

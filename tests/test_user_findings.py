@@ -3,7 +3,7 @@ import time
 
 import pytest
 from center import Tools, wait_for
-from edge import SYNCTARGETS, Edge, fleet, make_workspace
+from edge import SYNCTARGETS, fleet, make_workspace
 from placed import MERGE, PLACEMENTS, placement
 from test_placement import LOCATIONS, location
 

@@ -32,7 +32,10 @@ def made(kind, name, spec):
     return {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-def mutating(center, ns, name, *mutations, resource=rule("", "configmaps"), binding=None, expect=None, **spec):
+CONFIG_MAPS = rule("", "configmaps")
+
+
+def mutating(center, ns, name, *mutations, resource=CONFIG_MAPS, binding=None, expect=None, **spec):
     """Makes a policy that changes what is written in the namespace, and what binds it."""
     if expect is None:
         spec.setdefault("matchConditions", [{"name": "mine", "expression":

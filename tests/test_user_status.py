@@ -454,7 +454,7 @@ def test_a_tenant_uses_kubectl_for_its_own_part(tenants, tmp_path):
 
 def test_neither_tenant_sees_the_others_part(tenants):
     center, florin, users = tenants
-    alice, bob, carol = users["alice"], users["bob"], users["carol"]
+    bob, carol = users["bob"], users["carol"]
     # Everything that bob asks for about alice, through his own workspace and through hers.
     paths = ["api/v1/namespaces/ovens", "api/v1/namespaces/ovens/pods", "api/v1/namespaces/ovens/pods/web", "api/v1/namespaces/ovens/pods/web/log",
              "api/v1/namespaces/ovens/secrets/key", "api/v1/namespaces/ovens/pods?watch=true", "api/v1/watch/namespaces/ovens/pods",

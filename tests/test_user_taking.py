@@ -208,7 +208,7 @@ def test_an_owner_states_the_intent(world):
     wait_for("it to go", lambda: not guilder.has("/api/v1/namespaces/moved"), 30)
     assert not guilder.is_held()
     florin.wait_connected()
-    records = f"/clusters/root:espw/api/v1/namespaces/default/configmaps"
+    records = "/clusters/root:espw/api/v1/namespaces/default/configmaps"
     left = lambda: [c["metadata"]["name"] for c in world.center.api("GET", records)["items"] if "removal-of-" in c["metadata"]["name"]]  # noqa: E731
     wait_for("the record to go", lambda: not left())
     world.center.api("DELETE", f"{SPACES}/moved")

@@ -1,4 +1,5 @@
 //! What a durable commit costs, alone and in company, and a range of a thousand keys.
+#![allow(clippy::expect_used, reason = "a measurement may fail")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

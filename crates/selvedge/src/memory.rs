@@ -1,19 +1,19 @@
-//! Keeps a server small: most of what start-up touched is never needed again, and what many requests needed at once is free afterwards.
+//! Gives free heap back to the system while a server runs.
 
 use std::time::Duration;
 
-/// A server has settled by then.
-const SETTLED: Duration = Duration::from_secs(1);
-/// What common requests brought in since may be let go of again.
-const AGAIN: Duration = Duration::from_secs(60);
+/// Start-up is over by then, and what it allocated is free.
+const STARTUP: Duration = Duration::from_secs(1);
+/// Time between two looks at the heap.
+const INTERVAL: Duration = Duration::from_secs(60);
 
 pub async fn keep_small() {
-    tokio::time::sleep(SETTLED).await;
+    tokio::time::sleep(STARTUP).await;
     loop {
-        if let Err(error) = resident::let_go_of_heap().and_then(|_| resident::let_go_of_code()) {
-            tracing::debug!(%error, "memory that is not needed stays");
+        if let Err(error) = resident::let_go_of_heap() {
+            tracing::debug!(%error, "free memory is not given back to the system");
             return;
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(INTERVAL).await;
     }
 }

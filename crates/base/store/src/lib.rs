@@ -187,14 +187,14 @@ pub trait Store: Send + Sync + 'static {
 }
 
 impl Commit {
-    /// The ops in the order of their keys, which is the order of a batch; of several ops on one key the last one stays.
-    /// In the order in which they stand; of several for one key the last counts.
+    /// Takes the ops in the order in which they were given. Of several ops on one key only the last one stays.
     pub(crate) fn distinct_ops(&mut self) -> Vec<Op> {
         let ops = std::mem::take(&mut self.ops);
         let last: HashMap<String, usize> = ops.iter().enumerate().map(|(at, op)| (op.key().to_owned(), at)).collect();
         ops.into_iter().enumerate().filter(|(at, op)| last.get(op.key()) == Some(at)).map(|(_, op)| op).collect()
     }
 
+    /// Takes the ops in the order of their keys, which is the order of a batch. Of several ops on one key only the last one stays.
     pub(crate) fn sorted_ops(&mut self) -> Vec<Op> {
         let mut ops = std::mem::take(&mut self.ops);
         ops.sort_by(|a, b| a.key().cmp(b.key()));

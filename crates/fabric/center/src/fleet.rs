@@ -235,7 +235,7 @@ impl Fleet {
     }
 
     /// What an edge shall hold, shared with all that shall hold the same. Complete once placing is ready: `Placing::wait`.
-    pub(crate) fn desired(&self, _server: &Arc<Server>, edge: &Edge) -> Arc<Set> {
+    pub(crate) fn desired(&self, edge: &Edge) -> Arc<Set> {
         self.placing.desired(&edge.id)
     }
 

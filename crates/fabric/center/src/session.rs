@@ -76,7 +76,7 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>, edge: Arc<Edge>, creden
     let live = Arc::new(Live::new(rand::random(), clock::unix(), line.sender()));
     let target = edge.target();
     let _ = tokio::time::timeout(PATIENCE, fleet.placing.wait()).await;
-    let set = fleet.desired(&server, &edge);
+    let set = fleet.desired(&edge);
     edge.begin(live.clone());
     // From now on it hears when it is of another class; it looks once whether it is so already.
     live.order(Order::Move);
@@ -251,7 +251,7 @@ impl Driver<'_> {
 
     /// The edge is of another class: from now on it is told of what is in that one's set, and of where the two differ. Whether it is so.
     async fn go_over(&mut self) -> bool {
-        let now = self.fleet.desired(self.server, self.edge);
+        let now = self.fleet.desired(self.edge);
         if Arc::ptr_eq(&now, &self.set) {
             if self.look() && self.greeted {
                 self.handle(Input::Changed(Vec::new())).await;

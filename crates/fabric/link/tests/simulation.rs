@@ -1,6 +1,12 @@
 //! Thousands of small worlds in which everything fails, each from its seed.
 //! `LINK_SEEDS=n` runs more of them, `LINK_SEED=s` runs one.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test that finds something panics")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test that finds something panics"
+)]
 
 mod sim;
 

@@ -1,6 +1,6 @@
 //! The runtime with real processes: a keeper, containers, and what happens when any of them is killed.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 mod bed;
 

@@ -1,5 +1,5 @@
 //! One suite, every backend.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "a test may fail")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "a test may fail")]
 
 mod etcd;
 mod model;

@@ -82,7 +82,7 @@ pub async fn make(
     let embedded = Embedded::within(&server, begin, vec![Arc::new(Measures)]).await;
     let shown = Arc::new(embedded.inspect_err(|error| tracing::warn!(%error, edge = %edge.id, "no mailbox")).ok()?);
     let _ = tokio::time::timeout(PATIENCE, fleet.placing.wait()).await;
-    let set = fleet.desired(&server, &edge);
+    let set = fleet.desired(&edge);
     let uid = edge.target().uid.clone();
     let mut keeper = Keeper { fleet, server, edge, uid, shown: shown.clone(), set, cursor: 0, held: BTreeSet::new() };
     keeper.all().await;
@@ -116,7 +116,7 @@ impl Keeper {
                 _ = changes.changed() => None,
             };
             let (mut keys, mut everything) = (BTreeSet::new(), false);
-            let set = self.fleet.desired(&self.server, &self.edge);
+            let set = self.fleet.desired(&self.edge);
             if !Arc::ptr_eq(&set, &self.set) {
                 changes = set.follow();
                 let before = std::mem::replace(&mut self.set, set);

@@ -295,8 +295,6 @@ impl Keeper {
     }
 
     fn run(mut self) -> io::Result<()> {
-        // It runs for as long as its containers do, and most of what started it is not needed again.
-        let _ = resident::let_go_of_code();
         let mut events = Vec::with_capacity(64);
         loop {
             let timeout = self.next_deadline().map(|at| {
