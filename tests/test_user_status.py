@@ -13,6 +13,7 @@ import time
 import pytest
 import yaml
 from center import Tools, wait_for
+from charts import kiosk
 from edge import SYNCTARGETS, fleet, make_workspace, selvedge
 from placed import COLLECTORS, COMBINED, LOCATIONS, MERGE, PLACEMENTS, condition, placement
 from test_attack_tenancy import Tenant, nobody, own, secret
@@ -186,16 +187,6 @@ def test_other_workloads_on_two_edges_can_be_waited_for(bakery):
     center.api("DELETE", f"{PLACEMENTS}/kinds")
 
 
-CHART = """
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: kiosk, annotations: {note: "{{ .Values.note | default "a" }}"}}
-spec:
-  selector: {matchLabels: {app: kiosk}}
-  template:
-    metadata: {labels: {app: kiosk}}
-    spec: {containers: [{name: web, image: selvedge.dev/sample/web}]}
-"""
 HOOK = """
 apiVersion: batch/v1
 kind: Job
@@ -225,13 +216,8 @@ def test_helm_waits_for_two_edges(bakery, tmp_path):
     """install --wait, hooks before and after it, upgrade, helm test, and a hook that fails on one of two edges."""
     center, florin, guilder, tools = bakery
     place(center, "charts", {"region": "north"}, wantMultiWECReportedState=True)
-    chart = tmp_path / "kiosk"
-    (chart / "templates").mkdir(parents=True)
-    (chart / "Chart.yaml").write_text("apiVersion: v2\nname: kiosk\nversion: 0.1.0\n")
-    (chart / "templates" / "all.yaml").write_text(CHART)
-    (chart / "templates" / "test.yaml").write_text(TEST)
-    for hook in ("pre-install", "post-install", "post-upgrade"):
-        (chart / "templates" / f"{hook}.yaml").write_text(HOOK.replace("HOOK", hook))
+    hooks = {hook: HOOK.replace("HOOK", hook) for hook in ("pre-install", "post-install", "post-upgrade")}
+    chart = kiosk(tmp_path, test=TEST, **hooks)
     helm = lambda *args, **kw: tools.helm(*args, "-n", "charts", timeout=110, **kw)  # noqa: E731
     assert "STATUS: deployed" in helm("install", "kiosk", chart, "--wait", "--timeout", "40s")
     for edge in (florin, guilder):
@@ -278,7 +264,6 @@ def test_a_rollout_that_was_just_switched_on_is_not_complete(bakery):
     change(center, path, rollout={"batch": 1})
     complete = lambda one: one.get("status", {}).get("rollout", {}).get("phase") == "Complete"  # noqa: E731
     wait_for("its end", lambda: complete(center.api("GET", path)))
-    time.sleep(0.5)
     query = f"?watch=true&timeoutSeconds=1&resourceVersion={version}&fieldSelector=metadata.name=rolling"
     _, _, said = center.request("GET", PLACEMENTS + query)
     events = [json.loads(line)["object"] for line in said.splitlines()]
