@@ -405,7 +405,7 @@ metadata: {name: notes, annotations: {edge.selvedge.dev/only: center}}
     wait_for("it to come", lambda: "menu" in names("configmaps"))
     assert "kiosk" in helm("list")
     helm("uninstall", "kiosk")
-    wait_for("it to go", lambda: names("configmaps") == {"m0", "kube-root-ca.crt"})
+    wait_for("it to go", lambda: names("configmaps") == {"m0", "fence", "kube-root-ca.crt"})
     world.clear("kiosks", florin)
 
 

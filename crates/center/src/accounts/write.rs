@@ -10,6 +10,7 @@ use server::{clock, internal::Internal};
 use types::ObjectKey;
 
 use super::{
+    backlog::Backlog,
     keeper::{Desk, Due, Keeper},
     said,
 };
@@ -28,6 +29,8 @@ impl Keeper {
         }
         // It is said by the center that leads.
         if !self.fleet.lead.is_here() {
+            // A center that comes to lead begins anew with all sources.
+            self.backlog = Backlog::default();
             return;
         }
         let writes = self.in_turn(writes);
