@@ -139,7 +139,10 @@ mod tests {
 
     #[test]
     fn by_default_workloads_show_it_unless_somebody_else_writes_it() {
-        let by = |manager: &str, subresource: &str| json!({"metadata": {"managedFields": [{"manager": manager, "subresource": subresource}]}});
+        let by = |manager: &str, subresource: &str| {
+            let entry = json!({"manager": manager, "subresource": subresource});
+            json!({"metadata": {"managedFields": [entry]}})
+        };
         let (nobody, ours, theirs) = (json!({}), by(SINGLETON, "status"), by("controller", "status"));
         let default = Some(Showing::Default);
         for value in [&nobody, &ours, &by("kubectl", ""), &by("kubectl", "scale")] {
