@@ -7,10 +7,11 @@ import http.server
 import json
 import os
 import pathlib
-import ssl
 import threading
 import time
 import uuid
+
+from tls_server import serve
 
 GROUP, VERSION = "wardle.example.com", "v1alpha1"
 BASE = f"/apis/{GROUP}/{VERSION}"
@@ -114,20 +115,9 @@ class AggregatedServer:
             def log_message(self, *args):
                 pass
 
-        class Server(http.server.ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *args):
-                pass
-
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certs / "tls.crt", certs / "tls.key")
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(cadata=where["requestheader-client-ca-file"])
-        self.server = Server((host, port), Handler)
-        self.server.socket = context.wrap_socket(self.server.socket, server_side=True, do_handshake_on_connect=False)
+        proxies = where["requestheader-client-ca-file"]
+        self.server = serve((host, port), Handler, certs / "tls.crt", certs / "tls.key", client_ca=proxies)
         self.port = self.server.server_address[1]
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def stop(self):
         self.stopping = True

@@ -309,7 +309,7 @@ def test_a_namespace_takes_its_pods_first(center):
         return {c["type"]: c for c in center.api("GET", core)["status"].get("conditions", [])}
 
     wait_for("the controller", lambda: "NamespaceDeletionContentFailure" in conditions())
-    time.sleep(0.5)
+    wait_for("what remains", lambda: conditions().get("NamespaceContentRemaining", {}).get("status") == "True")
     assert center.api("GET", f"{core}/pods/held")["metadata"]["deletionTimestamp"]
     center.api("GET", f"{core}/configmaps/kept")
     told = conditions()

@@ -3,6 +3,7 @@ import time
 
 import pytest
 from center import Tools, wait_for
+from charts import kiosk
 from edge import SYNCTARGETS, fleet, make_workspace
 from placed import MERGE, PLACEMENTS, placement
 from test_placement import LOCATIONS, location
@@ -45,19 +46,7 @@ def test_rollout_status_and_wait_end_for_a_placed_deployment(bakery):
 def test_helm_waits_for_a_placed_release(bakery, tmp_path):
     """Bug 1, as helm sees it: `--wait` timed out."""
     *_, tools = bakery
-    chart = tmp_path / "kiosk"
-    (chart / "templates").mkdir(parents=True)
-    (chart / "Chart.yaml").write_text("apiVersion: v2\nname: kiosk\nversion: 0.1.0\n")
-    (chart / "templates" / "all.yaml").write_text("""
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: kiosk, annotations: {note: "{{ .Values.note | default "a" }}"}}
-spec:
-  selector: {matchLabels: {app: kiosk}}
-  template:
-    metadata: {labels: {app: kiosk}}
-    spec: {containers: [{name: web, image: selvedge.dev/sample/web}]}
-""")
+    chart = kiosk(tmp_path)
     helm = lambda *args: tools.helm(*args, "-n", "ovens", timeout=90)  # noqa: E731
     assert "STATUS: deployed" in helm("install", "kiosk", chart, "--wait", "--timeout", "40s")
     assert "STATUS: deployed" in helm("upgrade", "kiosk", chart, "--wait", "--timeout", "40s", "--set", "note=b")

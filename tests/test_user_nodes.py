@@ -29,6 +29,7 @@ UUID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 MAGIC = b"k8s\0"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+MAX_INITIAL_EVENTS = 10_000
 
 
 # ---- protobuf, as little of it as is needed ----
@@ -146,13 +147,14 @@ class Component:
         """The names with which a streaming list begins. The bookmark that ends it has to come."""
         names = []
         with self.watch(record) as event:
-            while True:
+            for _ in range(MAX_INITIAL_EVENTS):
                 kind, name, object_ = event()
                 if kind == "BOOKMARK":
                     assert b"k8s.io/initial-events-end" in object_
                     return names
                 assert kind == "ADDED", kind
                 names.append(name)
+        raise AssertionError("the bookmark did not come")
 
 
 def next_frame(answer):

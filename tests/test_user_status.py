@@ -13,6 +13,7 @@ import time
 import pytest
 import yaml
 from center import Tools, wait_for
+from charts import kiosk
 from edge import SYNCTARGETS, fleet, make_workspace, selvedge
 from placed import COLLECTORS, COMBINED, LOCATIONS, MERGE, PLACEMENTS, condition, placement
 from test_attack_tenancy import Tenant, nobody, own, secret
@@ -57,20 +58,76 @@ def web(name, replicas=1, **metadata):
 
 def test_a_status_that_is_asked_for_later_is_filled_in_and_taken_away(bakery):
     center, florin, *_ = bakery
-    place(center, "later", {"site": "florin"})
+    place(center, "later", {"site": "florin"}, wantSingletonReportedState=False)
     path = DEPLOYMENTS.format("later")
     center.api("POST", path, web("web"), expect=(201,))
     ready = lambda server: server.api("GET", f"{path}/web").get("status", {}).get("readyReplicas") == 1  # noqa: E731
     wait_for("it at the edge", lambda: florin.request("GET", f"{path}/web")[0] == 200 and ready(florin), 30)
     wait_for("its count", lambda: center.api("GET", f"{path}/web")["metadata"].get("annotations"))
-    # Nothing of it changes any more when somebody asks.
-    time.sleep(2.5)
-    assert not ready(center), "nobody asked"
+    # A second Deployment of a placement that shows statuses is the fence: what an edge said before it is known.
+    place(center, "shown", {"site": "florin"})
+    fence = DEPLOYMENTS.format("shown")
+    center.api("POST", fence, web("web"), expect=(201,))
+    wait_for("the fence", lambda: center.api("GET", f"{fence}/web").get("status", {}).get("readyReplicas") == 1, 30)
+    assert not center.api("GET", f"{path}/web").get("status"), "an explicit false shows nothing"
     change(center, f"{PLACEMENTS}/later", wantSingletonReportedState=True)
     wait_for("the status of before", lambda: ready(center), 10)
-    time.sleep(2.5)
     change(center, f"{PLACEMENTS}/later", wantSingletonReportedState=False)
     wait_for("no status", lambda: not center.api("GET", f"{path}/web").get("status"), 10)
+    # Without the flag, a workload shows what its edge says.
+    change(center, f"{PLACEMENTS}/later", wantSingletonReportedState=None)
+    wait_for("the status by default", lambda: ready(center), 10)
+
+
+def test_a_plain_placement_shows_the_status_of_its_workloads(bakery):
+    """Without flags, on two edges: counts of both, no other kinds, nobody else's status, and one write for status and annotations."""
+    center, florin, guilder, tools = bakery
+    place(center, "plain", {"region": "north"})
+    path = DEPLOYMENTS.format("plain")
+    kubectl = lambda *args, **kw: tools.kubectl("-n", "plain", *args, **kw)  # noqa: E731
+    # Somebody else's status is there before any edge says something.
+    center.api("POST", path, web("other"), expect=(201,))
+    theirs = {"observedGeneration": 1, "replicas": 3, "readyReplicas": 2}
+    center.api("PATCH", f"{path}/other/status?fieldManager=their-controller", {"status": theirs}, content_type=MERGE)
+    center.api("POST", "/api/v1/namespaces/plain/services", {"metadata": {"name": "front"}, "spec": {"ports": [{"port": 80}]}}, expect=(201,))
+    kubectl("create", "deployment", "web", "--image=selvedge.dev/sample/web")
+    assert "successfully rolled out" in kubectl("rollout", "status", "deployment/web", "--timeout=30s")
+    assert kubectl("get", "deployment", "web").splitlines()[1].split()[1] == "1/1"
+    for edge in (florin, guilder):
+        assert edge.api("GET", f"{path}/web")["status"]["readyReplicas"] == 1, edge.name
+    made = wait_for("both", lambda: (now := center.api("GET", f"{path}/web"))["metadata"]["annotations"].get(EDGES) == "2 of 2 ready" and now)
+    assert made["metadata"]["generation"] == 1 and made["status"]["observedGeneration"] == 1
+    assert not condition(center.api("GET", f"{PLACEMENTS}/plain")["status"], "StatusNotShown")
+    # Both edges have the other one too, and what its own controller says stays.
+    for edge in (florin, guilder):
+        wait_for("the other", lambda e=edge: e.api("GET", f"{path}/other").get("status", {}).get("readyReplicas") == 1, 30)
+    kubectl("create", "deployment", "fence", "--image=selvedge.dev/sample/web")
+    kubectl("rollout", "status", "deployment/fence", "--timeout=30s")
+    said = center.api("GET", f"{path}/other")
+    assert said["status"] == theirs and EDGES not in said["metadata"].get("annotations", {}), said
+    # Status and annotations are one write each time.
+    query = f"?watch=true&timeoutSeconds=1&resourceVersion={center.api('GET', f'{path}/fence')['metadata']['resourceVersion']}"
+    kubectl("scale", "deployment/fence", "--replicas=2")
+    kubectl("rollout", "status", "deployment/fence", "--timeout=30s")
+    _, _, told = center.request("GET", f"{path}{query}&fieldSelector=metadata.name=fence")
+    events = [json.loads(line)["object"] for line in told.splitlines()]
+    for before, after in zip(events, events[1:]):
+        changed = before["metadata"]["annotations"].get(EDGES) != after["metadata"]["annotations"].get(EDGES)
+        assert not changed or before.get("status") != after.get("status"), "annotations had a write of their own"
+    # An explicit false takes it away, on several edges that of the flag for several.
+    change(center, f"{PLACEMENTS}/plain", wantMultiWECReportedState=False)
+    wait_for("no status", lambda: not center.api("GET", f"{path}/web").get("status"), 10)
+    assert EDGES not in center.api("GET", f"{path}/web")["metadata"]["annotations"]
+    assert center.api("GET", f"{path}/other")["status"] == theirs
+    # One edge's status is asked for, and there are two: that of both is shown for workloads, and of Services none.
+    change(center, f"{PLACEMENTS}/plain", wantMultiWECReportedState=None, wantSingletonReportedState=True)
+    wait_for("it again", lambda: center.api("GET", f"{path}/web").get("status", {}).get("readyReplicas") == 1, 10)
+    why = wait_for("why", lambda: condition(center.api("GET", f"{PLACEMENTS}/plain")["status"], "StatusNotShown"))
+    assert why["reason"] == "SeveralEdges" and "only workloads" in why["message"], why
+    center.api("DELETE", "/api/v1/namespaces/plain/services/front")
+    gone = lambda: condition(center.api("GET", f"{PLACEMENTS}/plain")["status"], "StatusNotShown")  # noqa: E731
+    wait_for("nothing that is not shown", lambda: gone()["status"] == "False", 10)
+    center.api("DELETE", f"{PLACEMENTS}/plain")
 
 
 def test_a_deployment_on_two_edges_can_be_waited_for(bakery):
@@ -94,7 +151,7 @@ def test_a_deployment_on_two_edges_can_be_waited_for(bakery):
     # An image that cannot run: nobody is told that it does.
     kubectl("set", "image", "deployment/plain", "web=selvedge.dev/sample/nonsense")
     assert "timed out" in kubectl("rollout", "status", "deployment/plain", "--timeout=2s", code=1)
-    # With one edge it is that edge's own; with two again, and without being asked for, there is none.
+    # The status of one edge is asked for, and there are two: with an explicit false for several there is none.
     change(center, f"{PLACEMENTS}/two", wantMultiWECReportedState=False, wantSingletonReportedState=True)
     wait_for("nobody's", lambda: not tools.json("-n", "two", "get", "deployment", "plain").get("status"))
     assert EDGES not in tools.json("-n", "two", "get", "deployment", "plain")["metadata"]["annotations"]
@@ -130,16 +187,6 @@ def test_other_workloads_on_two_edges_can_be_waited_for(bakery):
     center.api("DELETE", f"{PLACEMENTS}/kinds")
 
 
-CHART = """
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: kiosk, annotations: {note: "{{ .Values.note | default "a" }}"}}
-spec:
-  selector: {matchLabels: {app: kiosk}}
-  template:
-    metadata: {labels: {app: kiosk}}
-    spec: {containers: [{name: web, image: selvedge.dev/sample/web}]}
-"""
 HOOK = """
 apiVersion: batch/v1
 kind: Job
@@ -169,13 +216,8 @@ def test_helm_waits_for_two_edges(bakery, tmp_path):
     """install --wait, hooks before and after it, upgrade, helm test, and a hook that fails on one of two edges."""
     center, florin, guilder, tools = bakery
     place(center, "charts", {"region": "north"}, wantMultiWECReportedState=True)
-    chart = tmp_path / "kiosk"
-    (chart / "templates").mkdir(parents=True)
-    (chart / "Chart.yaml").write_text("apiVersion: v2\nname: kiosk\nversion: 0.1.0\n")
-    (chart / "templates" / "all.yaml").write_text(CHART)
-    (chart / "templates" / "test.yaml").write_text(TEST)
-    for hook in ("pre-install", "post-install", "post-upgrade"):
-        (chart / "templates" / f"{hook}.yaml").write_text(HOOK.replace("HOOK", hook))
+    hooks = {hook: HOOK.replace("HOOK", hook) for hook in ("pre-install", "post-install", "post-upgrade")}
+    chart = kiosk(tmp_path, test=TEST, **hooks)
     helm = lambda *args, **kw: tools.helm(*args, "-n", "charts", timeout=110, **kw)  # noqa: E731
     assert "STATUS: deployed" in helm("install", "kiosk", chart, "--wait", "--timeout", "40s")
     for edge in (florin, guilder):
@@ -222,7 +264,6 @@ def test_a_rollout_that_was_just_switched_on_is_not_complete(bakery):
     change(center, path, rollout={"batch": 1})
     complete = lambda one: one.get("status", {}).get("rollout", {}).get("phase") == "Complete"  # noqa: E731
     wait_for("its end", lambda: complete(center.api("GET", path)))
-    time.sleep(0.5)
     query = f"?watch=true&timeoutSeconds=1&resourceVersion={version}&fieldSelector=metadata.name=rolling"
     _, _, said = center.request("GET", PLACEMENTS + query)
     events = [json.loads(line)["object"] for line in said.splitlines()]

@@ -4,11 +4,10 @@ import http.server
 import json
 import os
 import pathlib
-import ssl
 import subprocess
-import threading
 
 from center import binary, die_with_parent
+from tls_server import serve
 
 
 def program():
@@ -60,18 +59,8 @@ class Webhook:
             def log_message(self, *args):
                 pass
 
-        class Server(http.server.ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *args):
-                pass
-
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certs / f"{name}.crt", certs / f"{name}.key")
-        self.server = Server(("0.0.0.0", 0), Handler)
-        self.server.socket = context.wrap_socket(self.server.socket, server_side=True, do_handshake_on_connect=False)
+        self.server = serve(("0.0.0.0", 0), Handler, certs / f"{name}.crt", certs / f"{name}.key")
         self.port = self.server.server_address[1]
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def url(self, path="/"):
         return f"https://127.0.0.1:{self.port}{path}"

@@ -35,7 +35,7 @@ pub fn place_of<'a>(server: &'a Arc<Server>, key: &ObjectKey<'a>) -> Place<'a> {
 /// What is remembered of an object, and the revision at which it was written down.
 pub fn held(server: &Server, key: &str) -> Option<(Held, store::Revision)> {
     let record = server.cache.get(HELD, key)?;
-    let mut held: Held = serde_json::from_slice(&record.json).unwrap_or_default();
+    let mut held = Held::read(key, &record.json);
     held.is_autoscaled = ObjectKey::parse(key).is_some_and(|key| scale::is_autoscaled(server, &key));
     Some((held, record.revision))
 }

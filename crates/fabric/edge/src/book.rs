@@ -162,12 +162,16 @@ impl Book {
             }
             GONE if there => drop(self.lock().changed.insert(Key::from(&*object.key))),
             STARTS if there => {
-                self.lock().starts = serde_json::from_slice(&object.json).unwrap_or_default();
+                match serde_json::from_slice(&object.json) {
+                    Ok(starts) => self.lock().starts = starts,
+                    Err(error) => tracing::error!(%error, "the record of earlier starts is damaged and not used"),
+                }
                 return;
             }
             LINK if there => {
-                if let Ok(progress) = serde_json::from_slice(&object.json) {
-                    self.lock().progress = progress;
+                match serde_json::from_slice(&object.json) {
+                    Ok(progress) => self.lock().progress = progress,
+                    Err(error) => tracing::error!(%error, "the record of the progress is damaged and not used"),
                 }
                 return;
             }

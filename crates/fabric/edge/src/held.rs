@@ -38,6 +38,22 @@ pub struct Held {
     pub is_autoscaled: bool,
 }
 
+impl Held {
+    /// Reads a record. From one that is damaged nobody knows whether the object was here before the center sent it, so
+    /// the object counts as adopted: it stays when the center takes its own away. The center sends it again.
+    pub fn read(key: &str, record: &[u8]) -> Self {
+        serde_json::from_slice(record).unwrap_or_else(|error| {
+            tracing::error!(
+                key,
+                %error,
+                "the record of an object of the center is damaged: the object is never deleted here on behalf of the \
+                 center; delete it by hand if it is not needed any more"
+            );
+            Self { adopted: true, ..Self::default() }
+        })
+    }
+}
+
 /// A state by its hash. One of another epoch is void.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reported {

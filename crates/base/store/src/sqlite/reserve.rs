@@ -16,8 +16,8 @@ const FILE: &str = "store.reserve";
 const SIZE: u64 = 4 << 20;
 /// Enough for what SQLite needs to open a file, or for a few deletions.
 const SLICE: u64 = 256 << 10;
-/// The reserve is restored when so much is free besides it.
-const AMPLE: u64 = 4 << 20;
+/// The reserve is restored from what is free besides this.
+const AMPLE: u64 = 2 << 20;
 /// While the reserve is not whole, other writes need so much free room.
 const LEAST: u64 = 1 << 20;
 /// With less free room than this, the WAL is kept short: moving it into the file may need as much room again.
@@ -67,26 +67,32 @@ impl Reserve {
         }
     }
 
-    /// Takes its place again if there is room.
+    /// Takes its place again if there is room. What was given up comes back by slices, as far as there is room; the
+    /// first time it is all or nothing.
     pub(super) fn restore(&mut self) {
-        if self.length == SIZE || self.measure() < SIZE - self.length + AMPLE {
+        if self.length == SIZE {
             return;
         }
-        match self.allocate() {
+        let room = self.measure().saturating_sub(AMPLE) / SLICE * SLICE;
+        let length = self.length.saturating_add(room).min(SIZE);
+        if length == self.length || length < SIZE && !self.is_spent {
+            return;
+        }
+        match self.allocate(length) {
             Ok(()) => {
-                if std::mem::replace(&mut self.is_spent, false) {
+                (self.length, self.free) = (length, None);
+                if length == SIZE && std::mem::replace(&mut self.is_spent, false) {
                     tracing::info!("there is room on the disk again");
                 }
-                self.length = SIZE;
             }
             Err(error) => tracing::debug!(%error, file = %self.path.display(), "no room could be kept for deletions"),
         }
     }
 
-    fn allocate(&self) -> io::Result<()> {
+    fn allocate(&self, length: u64) -> io::Result<()> {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&self.path)?;
-        let allocated = fallocate(&file, FallocateFlags::empty(), 0, SIZE);
+        let allocated = fallocate(&file, FallocateFlags::empty(), 0, length);
         if allocated.is_err() {
             let _ = file.set_len(self.length);
         }
@@ -132,6 +138,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut reserve = Reserve::open(dir.path());
         assert!(!reserve.is_spent() && !reserve.give_up());
+        reserve.free = Some((Instant::now(), AMPLE + SIZE - 1));
+        reserve.restore();
+        assert!(!reserve.is_spent() && !dir.path().join(FILE).exists(), "a disk that never had room for it");
+        reserve.free = None;
         reserve.restore();
         let length = || dir.path().join(FILE).metadata().unwrap().len();
         assert_eq!(length(), SIZE);
@@ -143,9 +153,14 @@ mod tests {
         assert_eq!(length(), 0);
         again.free = Some((Instant::now(), LEAST - 1));
         assert!(!again.has_room());
-        again.free = Some((Instant::now(), SIZE));
+        again.free = Some((Instant::now(), AMPLE + SLICE - 1));
         again.restore();
+        assert_eq!((length(), again.is_spent()), (0, true));
+        again.free = Some((Instant::now(), AMPLE + 2 * SLICE + 1));
+        again.restore();
+        assert_eq!(length(), 2 * SLICE, "a part is better than nothing when the disk is full again");
         assert!(again.is_spent() && again.has_room(), "there is no room for all of it");
+        assert!(again.give_up());
         again.free = None;
         again.restore();
         assert!(!again.is_spent());

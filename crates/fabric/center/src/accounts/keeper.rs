@@ -12,6 +12,7 @@ use link::Key;
 use placement::{
     Id,
     account::{Accounts, Source},
+    aggregate,
     class::is_plain,
     facts::PLACEMENTS,
     health::{self, Health},
@@ -21,7 +22,7 @@ use serde_json::Value;
 use server::Server;
 use tokio::sync::broadcast::{self, error::RecvError};
 
-use super::{COLLECTORS, inbox::Heard, pace::Pace, said, standing};
+use super::{COLLECTORS, backlog::Backlog, inbox::Heard, pace::Pace, said, standing, wants::Wants};
 use crate::{Fleet, bound, placing::Moved, retries::Retries};
 
 /// What happens within this time is one write.
@@ -50,22 +51,6 @@ pub enum Due {
     Placement(Id),
     Combined(Id),
     Source(Source),
-}
-
-/// Which statuses a placement asks for at the source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wants {
-    /// That of the only edge, if there is one edge.
-    pub one: bool,
-    /// That of all edges together.
-    pub several: bool,
-}
-
-impl Wants {
-    fn read(placement: &Value) -> Self {
-        let is = |field: &str| placement.pointer(&format!("/spec/{field}")).is_some_and(|value| *value == true);
-        Self { one: is("wantSingletonReportedState"), several: is("wantMultiWECReportedState") }
-    }
 }
 
 /// A collector and what it says.
@@ -98,6 +83,8 @@ pub struct Keeper {
     pub prints: HashMap<Source, u64>,
     pub pace: Pace<Due>,
     pub retries: Retries<Due>,
+    /// Sources that are due, and wait for their turn.
+    pub backlog: Backlog,
     /// Which placements ask for the status of their objects at the source.
     pub wants: HashMap<Id, Wants>,
     /// Edges that a placement was found to reach. There may be very many at once: they are looked at in turns.
@@ -120,6 +107,7 @@ pub async fn run(fleet: Arc<Fleet>, server: Arc<Server>) {
         prints: HashMap::new(),
         pace: Pace::default(),
         retries: Retries::default(),
+        backlog: Backlog::default(),
         wants: HashMap::new(),
         unseen: Vec::new(),
         names: HashMap::new(),
@@ -289,13 +277,20 @@ impl Keeper {
     /// A placement that asks for other statuses than before: those of its objects are filled in, or taken away.
     fn wanted(&mut self, id: &Id) {
         let found = self.server.cache.get(PLACEMENTS, &format!("{}//{}", id.workspace, id.name));
-        let now = found.map_or_else(Wants::default, |object| Wants::read(&object.value()));
-        if self.wants.insert(id.clone(), now).unwrap_or_default() == now {
+        let now = found.map_or_else(Wants::default, |object| Wants::read(&object.value()["spec"]));
+        let before = self.wants.insert(id.clone(), now);
+        if before == Some(now) {
             return;
         }
+        // By default only workloads show a status.
+        let is_concerned = |key: &&Key| {
+            let is_workload = ObjectKey::parse(key).is_some_and(|key| aggregate::is_workload(key.collection));
+            is_workload || before.is_some() || now != Wants::default()
+        };
         let sources: Vec<Source> =
-            self.accounts.objects_of(id).map(|key| (id.workspace.clone(), key.clone())).collect();
-        sources.into_iter().for_each(|source| self.pace.push(Due::Source(source), SETTLING, Instant::now()));
+            self.accounts.objects_of(id).filter(is_concerned).cloned().map(|key| (id.workspace.clone(), key)).collect();
+        let after = self.patience(PLACEMENTS, id).max(SETTLING);
+        sources.into_iter().for_each(|source| self.pace.push(Due::Source(source), after, Instant::now()));
     }
 
     /// How long to wait for the edges of a placement to follow.
@@ -530,6 +525,6 @@ impl Keeper {
         let old = old.map(|at| now + Duration::from_secs((at - clock::unix()).clamp(0, 60) as u64 + 1));
         // Where there are several centers, this one may come to lead.
         let far = now + Duration::from_secs(if self.fleet.center().is_some() { 2 } else { 60 });
-        self.pace.next().into_iter().chain(old).min().unwrap_or(far)
+        self.pace.next().into_iter().chain(self.backlog.next()).chain(old).min().unwrap_or(far)
     }
 }

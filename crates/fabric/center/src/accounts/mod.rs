@@ -4,6 +4,7 @@
 //! One task does all of it. Whatever happens is put into its [`Inbox`], where the same twice is once; it never scans what was not
 //! touched, and what edges reported is read from the store only for the rows that some collector asks for.
 
+mod backlog;
 mod board;
 mod inbox;
 mod keeper;
@@ -12,6 +13,7 @@ mod rows;
 mod said;
 mod source;
 mod standing;
+mod wants;
 mod write;
 
 use std::sync::Arc;

@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 
 use kinds::ObjectKey;
-use placement::{Id, Key, account::Standing, aggregate::MOST_EDGES, engine::Conflict, tenure::space_of};
+use placement::{Id, Key, account::Standing, engine::Conflict, tenure::space_of};
 use serde_json::{Value, json};
+
+use super::wants::Wants;
 
 /// At most this many are named in a sentence, each in so many characters.
 const NAMED: usize = 3;
@@ -57,7 +59,8 @@ pub fn lost(conflicts: &[Conflict], objects: &BTreeSet<Key>) -> BTreeSet<Key> {
 pub type Condition = (&'static str, bool, &'static str, String);
 
 /// Brings an EdgePlacement's status up to date; what others say there stays. False if it says all that already.
-pub fn placement(value: &mut Value, standing: &Standing, now: &str) -> bool {
+/// `other_kinds`: see [`Wants::unmet`].
+pub fn placement(value: &mut Value, standing: &Standing, other_kinds: bool, now: &str) -> bool {
     let generation = value["metadata"]["generation"].clone();
     let before = value.get("status").cloned().unwrap_or_default();
     let mut status = if before.is_object() { before.clone() } else { json!({}) };
@@ -76,7 +79,7 @@ pub fn placement(value: &mut Value, standing: &Standing, now: &str) -> bool {
     let broken: Vec<Value> = standing.broken.iter().map(broken).collect();
     status["broken"] = broken.into();
     let mut wanted = wanted(standing);
-    wanted.push(not_shown(&value["spec"], standing.matched));
+    wanted.push(not_shown(&value["spec"], standing.matched, other_kinds));
     settle(&mut status, &wanted, &generation, now);
     let changed = status != before;
     value["status"] = status;
@@ -100,21 +103,11 @@ fn broken(one: &placement::account::Broken) -> Value {
 }
 
 /// Whether a status that is asked for at the source cannot be shown there, and what to do about it.
-fn not_shown(spec: &Value, edges: usize) -> Condition {
-    let is = |field: &str| spec[field] == true;
-    let several = is("wantMultiWECReportedState");
-    let text = match (several, is("wantSingletonReportedState")) {
-        (true, _) if edges > MOST_EDGES => format!(
-            "{edges} edges are selected, and the status of an object is made of at most {MOST_EDGES}: ask with a \
-             StatusCollector"
-        ),
-        (false, true) if edges > 1 => format!(
-            "{edges} edges are selected, and wantSingletonReportedState shows the status of one: set \
-             spec.wantMultiWECReportedState to true for one status of all of them"
-        ),
-        _ => return ("StatusNotShown", false, "Settled", String::new()),
-    };
-    ("StatusNotShown", true, if several { "TooManyEdges" } else { "SeveralEdges" }, text)
+fn not_shown(spec: &Value, edges: usize, other_kinds: bool) -> Condition {
+    match Wants::read(spec).unmet(edges, other_kinds) {
+        Some((reason, text)) => ("StatusNotShown", true, reason, text),
+        None => ("StatusNotShown", false, "Settled", String::new()),
+    }
 }
 
 fn wanted(standing: &Standing) -> Vec<Condition> {
@@ -269,8 +262,8 @@ mod tests {
     fn a_placement_says_how_it_stands_and_keeps_what_others_say() {
         let mut value = json!({"metadata": {"generation": 3}, "status": {"rollout": {"phase": "Done"}}});
         let standing = Standing { locations: 2, matched: 3, in_sync: 3, ..Standing::default() };
-        assert!(placement(&mut value, &standing, "t1"));
-        assert!(!placement(&mut value, &standing, "t2"), "nothing is new");
+        assert!(placement(&mut value, &standing, false, "t1"));
+        assert!(!placement(&mut value, &standing, false, "t2"), "nothing is new");
         assert_eq!((&value["status"]["specGeneration"], &value["status"]["inSync"]), (&json!(3), &json!(3)));
         assert_eq!(value["status"]["rollout"]["phase"], "Done");
         assert_eq!(condition(&value, "Ready").unwrap()["status"], "True");
@@ -284,7 +277,7 @@ mod tests {
         };
         let standing =
             Standing { in_sync: 2, failing: 1, faults: vec![fault], conflicts: vec!["x".into()], ..standing };
-        assert!(placement(&mut value, &standing, "t3"));
+        assert!(placement(&mut value, &standing, false, "t3"));
         let held = condition(&value, "CustomizationFailed").unwrap();
         assert_eq!(
             held["message"],
@@ -296,7 +289,7 @@ mod tests {
         );
 
         let standing = Standing { matched: 0, ..Standing::default() };
-        assert!(placement(&mut value, &standing, "t4"));
+        assert!(placement(&mut value, &standing, false, "t4"));
         assert_eq!(condition(&value, "CustomizationFailed").unwrap()["status"], "False");
         assert_eq!(condition(&value, "Ready").unwrap()["reason"], "NothingMatches");
         assert_eq!(condition(&value, "Ready").unwrap()["lastTransitionTime"], "t3", "it was not ready before");
@@ -307,7 +300,7 @@ mod tests {
         let mut value = json!({"metadata": {"generation": 1}});
         let standing =
             Standing { locations: 1, matched: 1, in_sync: 1, conflicts: vec!["x".into()], ..Standing::default() };
-        placement(&mut value, &standing, "t1");
+        placement(&mut value, &standing, false, "t1");
         let ready = condition(&value, "Ready").unwrap();
         assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("Conflict")));
     }
@@ -316,13 +309,12 @@ mod tests {
     fn a_status_that_cannot_be_shown_is_explained() {
         let say = |spec: Value, edges: usize| {
             let mut value = json!({"metadata": {"generation": 1}, "spec": spec});
-            placement(&mut value, &Standing { matched: edges, in_sync: edges, ..Standing::default() }, "t1");
+            placement(&mut value, &Standing { matched: edges, in_sync: edges, ..Standing::default() }, true, "t1");
             condition(&value, "StatusNotShown").map(|one| one["reason"].as_str().unwrap().to_owned())
         };
         let (one, several) = (json!({"wantSingletonReportedState": true}), json!({"wantMultiWECReportedState": true}));
-        assert_eq!((say(one.clone(), 1), say(several.clone(), 2), say(json!({}), 2)), (None, None, None));
+        assert_eq!((say(one.clone(), 1), say(several, 2), say(json!({}), 2)), (None, None, None));
         assert_eq!(say(one, 2).as_deref(), Some("SeveralEdges"));
-        assert_eq!(say(several, MOST_EDGES + 1).as_deref(), Some("TooManyEdges"));
     }
 
     #[test]

@@ -1,11 +1,17 @@
 //! What a placed object shows at the center: how many edges hold it, and the status that they report.
 
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
 use bytes::Bytes;
 use cache::object::Object;
 use kinds::{EdgeId, ObjectKey, names};
 use placement::{
+    Id,
     account::Source,
-    aggregate::{self, MOST_EDGES, Reported},
+    aggregate::{self, Reported},
     health,
 };
 use schema::status::{Result, Status};
@@ -14,12 +20,11 @@ use server::internal::Internal;
 
 use super::{
     keeper::Keeper,
+    wants::{SINGLETON, Showing, Wants, is_others, is_ours, is_shown},
     write::{Place, change},
 };
 use crate::{bound, reports, rollouts::facts};
 
-/// The account that writes the status reported by edges into the source object.
-const SINGLETON: &str = "selvedge-singleton";
 /// Kinds that run once. What an edge reported before the source was made is about another object of the same name.
 const RUN_ONCE: [&str; 2] = ["core/pods", "batch/jobs"];
 
@@ -34,7 +39,7 @@ struct Shown {
 struct OfEdge {
     name: String,
     content: Option<Bytes>,
-    object: Value,
+    object: Arc<Value>,
     state: Option<Value>,
 }
 
@@ -53,56 +58,80 @@ impl Keeper {
         let (edges, held) = self.accounts.held(source);
         let count = self.accounts.any(source, |_| true).then(|| held.to_string());
         let reports = has_status(&hand, &place) && !aggregate::is_local(key.collection);
-        let shown = match reports {
+        let is_shown = reports && is_shown(self.showing(source, edges.len()), edges.len(), key.collection, &value);
+        let shown = match is_shown {
             true => self.reported_by(source, &object, &edges).await?,
             false => None,
         };
         let ready = shown.as_ref().and_then(|shown| shown.edges.as_deref());
-        let edit = |value: &mut Value| {
+        let annotated = |value: &mut Value| {
             let counted = annotate(value, names::EXECUTING_COUNT, count.as_deref());
             annotate(value, names::EDGES, ready) || counted
         };
-        change(&self.hand(workspace), &place, "", edit).await?;
-        if !reports || (shown.is_none() && !is_ours(&value)) {
-            return Ok(());
+        let status = shown.as_ref().map(|shown| &shown.status);
+        if reports && (status.is_some() || is_ours(&value) && !is_others(&value)) {
+            // A write of a workload's status takes annotations along, so that both are one write.
+            change(&hand, &place, "status", |value| {
+                let before = value.get("status").cloned().unwrap_or_else(|| json!({}));
+                let wanted = wanted(key.collection, status, &before);
+                if before == wanted {
+                    return false;
+                }
+                annotated(value);
+                value["status"] = wanted;
+                true
+            })
+            .await?;
         }
-        let status = shown.map(|shown| shown.status);
-        change(&hand, &place, "status", |value| {
-            let before = value.get("status").cloned().unwrap_or_else(|| json!({}));
-            let wanted = wanted(key.collection, status.as_ref(), &before);
-            if before == wanted {
-                return false;
-            }
-            value["status"] = wanted;
-            true
-        })
-        .await
+        change(&self.hand(workspace), &place, "", annotated).await
     }
 
-    /// What the edges of an object say of it; nothing if no placement asks for that, or none has said anything.
-    async fn reported_by(
-        &self,
-        source: &Source,
-        object: &Object,
-        edges: &[std::sync::Arc<str>],
-    ) -> Result<Option<Shown>> {
+    /// The answer of all placements that select an object; none if no placement does.
+    fn showing(&self, source: &Source, edges: usize) -> Option<Showing> {
+        self.accounts.selecting(source).filter_map(|id| self.wants.get(id)).map(|wants| wants.showing(edges)).max()
+    }
+
+    /// How many reports a refresh of a source reads, about.
+    pub fn reports_to_read(&self, source: &Source) -> usize {
+        let Some(key) = ObjectKey::parse(&source.1) else { return 0 };
+        let edges = self.accounts.selecting(source).map(|id| self.accounts.edge_count(id)).sum();
+        if is_shown(self.showing(source, edges), edges, key.collection, &Value::Null) { edges } else { 0 }
+    }
+
+    /// Whether a placement asks for statuses, and some of its objects have one but show none by default.
+    pub fn has_other_kinds(&self, hand: &Internal, id: &Id) -> bool {
+        let asks = |wants: &Wants| wants.one == Some(true) && wants.several.is_none();
+        if !self.wants.get(id).is_some_and(asks) {
+            return false;
+        }
+        let mut seen = BTreeSet::new();
+        self.accounts.objects_of(id).filter_map(|text| ObjectKey::parse(text)).any(|key| {
+            let is_other = !aggregate::is_workload(key.collection) && !aggregate::is_local(key.collection);
+            if !is_other || !seen.insert(key.collection.to_owned()) {
+                return false;
+            }
+            let value = bound::source(&self.server, &id.workspace, &key).map(|object| object.value());
+            value.is_some_and(|value| Place::of_object(&key, &value).is_some_and(|place| has_status(hand, &place)))
+        })
+    }
+
+    /// What the edges of an object say of it; nothing if none has said anything.
+    async fn reported_by(&self, source: &Source, object: &Object, edges: &[Arc<str>]) -> Result<Option<Shown>> {
         let (workspace, text) = source;
         let Some(key) = ObjectKey::parse(text) else { return Ok(None) };
-        let several = self.accounts.any(source, |id| self.wants.get(id).is_some_and(|wants| wants.several));
-        let one = self.accounts.any(source, |id| self.wants.get(id).is_some_and(|wants| wants.one));
-        let is_asked = if several { edges.len() <= MOST_EDGES } else { one && edges.len() == 1 };
-        if !is_asked || edges.is_empty() {
-            return Ok(None);
-        }
         let value = object.value();
         let edges: Vec<EdgeId> = edges.iter().filter_map(|edge| edge.parse().ok()).collect();
         // On an edge that several share, an object of that name may be another workspace's.
         let made = self.fleet.placing.made_for(&edges, workspace, &key, &value);
         let mut all = Vec::with_capacity(made.len());
+        // Edges of one class share their content: it is read once.
+        let mut objects: HashMap<Option<(usize, usize)>, Arc<Value>> = HashMap::new();
         for (edge, content) in made {
             let state = self.state_of(&edge, text, object).await?;
-            let object = content.as_deref().and_then(|content| serde_json::from_slice(content).ok());
-            all.push(OfEdge { name: edge.to_string(), content, object: object.unwrap_or_default(), state });
+            let at = content.as_ref().map(|content| (content.as_ptr().addr(), content.len()));
+            let read = || content.as_deref().and_then(|content| serde_json::from_slice(content).ok());
+            let object = objects.entry(at).or_insert_with(|| Arc::new(read().unwrap_or_default()));
+            all.push(OfEdge { name: edge.to_string(), object: object.clone(), content, state });
         }
         if all.iter().all(|one| one.state.is_none()) {
             return Ok(None);
@@ -190,12 +219,6 @@ fn translate(status: &mut Value, generation: Option<i64>, is_current: bool) {
     set(status);
 }
 
-/// Whether the status was written by us.
-fn is_ours(value: &Value) -> bool {
-    let managers = value.pointer("/metadata/managedFields").and_then(Value::as_array);
-    managers.is_some_and(|all| all.iter().any(|one| one["manager"] == SINGLETON && one["subresource"] == "status"))
-}
-
 /// Sets or removes an annotation. Whether that makes a difference.
 fn annotate(value: &mut Value, name: &str, text: Option<&str>) -> bool {
     let before = value.pointer("/metadata/annotations").and_then(|all| all[name].as_str());
@@ -259,7 +282,7 @@ mod tests {
         let edge = |name: &str, of: Option<&str>| OfEdge {
             name: name.to_owned(),
             content: Some(content.clone()),
-            object: serde_json::from_slice(&content).unwrap(),
+            object: Arc::new(serde_json::from_slice(&content).unwrap()),
             state: of.map(|of| {
                 let status = json!({"replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
                     "observedGeneration": 7});

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use server::internal::Internal;
 
 use super::{
+    backlog::Backlog,
     keeper::{Desk, Due, Keeper},
     said,
 };
@@ -28,8 +29,11 @@ impl Keeper {
         }
         // It is said by the center that leads.
         if !self.fleet.lead.is_here() {
+            // A center that comes to lead begins anew with all sources.
+            self.backlog = Backlog::default();
             return;
         }
+        let writes = self.in_turn(writes);
         let (later, writes): (Vec<Due>, Vec<Due>) = writes.into_iter().partition(|due| match due {
             Due::Combined(id) => self.desks.get(id).is_some_and(|desk| self.gathers(desk)),
             _ => false,
@@ -60,6 +64,22 @@ impl Keeper {
         }
     }
 
+    /// Sources are refreshed when it is their turn, all else at once.
+    fn in_turn(&mut self, due: Vec<Due>) -> Vec<Due> {
+        let mut now = Vec::with_capacity(due.len());
+        for due in due {
+            match due {
+                Due::Source(source) => self.backlog.push(source),
+                other => now.push(other),
+            }
+        }
+        let mut backlog = std::mem::take(&mut self.backlog);
+        let taken = backlog.take(Instant::now(), |source| self.reports_to_read(source));
+        self.backlog = backlog;
+        now.extend(taken.into_iter().map(Due::Source));
+        now
+    }
+
     pub fn hand(&self, workspace: &str) -> Internal {
         Internal::new(&self.server, workspace, MANAGER)
     }
@@ -70,7 +90,8 @@ impl Keeper {
         let hand = self.hand(&id.workspace);
         let now = clock::now();
         let place = Place::of_ours("edge.kcp.io", "edgeplacements", &id.name);
-        change(&hand, &place, "status", |value| said::placement(value, &standing, &now)).await
+        let other_kinds = standing.matched > 1 && self.has_other_kinds(&hand, id);
+        change(&hand, &place, "status", |value| said::placement(value, &standing, other_kinds, &now)).await
     }
 
     async fn combined(&self, id: &Id) -> Result<()> {

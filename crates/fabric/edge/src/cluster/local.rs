@@ -32,13 +32,18 @@ pub fn outward_of(server: &Arc<Server>, key: &Key) -> Option<(Value, Wanted)> {
     Some((value, wanted))
 }
 
-/// What was written down of objects in the cluster.
+/// What was written down of objects in the cluster. A record that is damaged is left out, as nothing in the cluster is
+/// deleted without one.
 pub fn records(server: &Server) -> Vec<(Key, Record)> {
     let all = server.cache.snapshot(APPLIED);
-    let read = |object: &Arc<object::Object>| {
-        (Key::from(&*object.key), serde_json::from_slice(&object.json).unwrap_or_default())
+    let read = |object: &Arc<object::Object>| match serde_json::from_slice(&object.json) {
+        Ok(record) => Some((Key::from(&*object.key), record)),
+        Err(error) => {
+            tracing::error!(key = &*object.key, %error, "the record of an object in the cluster is damaged and not used");
+            None
+        }
     };
-    all.items.range("", "").map(read).collect()
+    all.items.range("", "").filter_map(read).collect()
 }
 
 pub async fn remember(server: &Server, key: &Key, record: &Record) -> Result<(), store::Error> {

@@ -429,3 +429,33 @@ async fn a_namespace_stays_while_users_of_the_edge_have_something_in_it() {
     edge.apply(&[(space, None), (sent, None)]).await.unwrap();
     until(|| edge.get(space).is_none()).await;
 }
+
+#[tokio::test]
+async fn what_a_damaged_record_is_about_is_never_deleted() {
+    let edge = edge(Arc::new(MemoryStore::default())).await;
+    let (adopted, made) = ("core/namespaces//default", "core/configmaps/default/made");
+    let sent = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "default",
+        "annotations": {names::SOURCE: "root:shop"}}, "spec": {"finalizers": ["kubernetes"]}});
+    let map = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "made", "namespace": "default",
+        "annotations": {names::SOURCE: "root:shop"}}});
+    edge.apply(&[(adopted, Some(sent.clone())), (made, Some(map.clone()))]).await.unwrap();
+    assert!(apply::held(edge.server(), adopted).unwrap().0.adopted);
+    for key in [adopted, made] {
+        for damaged in [&b"{\"hash\":\"00\",\"adop"[..], b"{\"hash\":7}"] {
+            let value = damaged.to_vec().into();
+            let key = format!("{}/{key}", crate::book::HELD);
+            let commit = Commit { ops: vec![Op::Put { key, value }], ..Commit::default() };
+            apply::commit_and_see(edge.server(), commit).await.unwrap();
+        }
+        assert!(apply::held(edge.server(), key).unwrap().0.adopted, "it may have been here before");
+    }
+    // The center has it sent again, as nothing is known of it; it is still not the center's to delete.
+    assert_holds(&edge, &[]);
+    edge.apply(&[(made, Some(map))]).await.unwrap();
+    edge.apply(&[(adopted, None), (made, None)]).await.unwrap();
+    for key in [adopted, made] {
+        let now = edge.get(key).unwrap();
+        assert!(now["metadata"]["deletionTimestamp"].is_null(), "{now}");
+        assert!(apply::held(edge.server(), key).is_none(), "the record is gone");
+    }
+}

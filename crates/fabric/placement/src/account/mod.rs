@@ -336,8 +336,13 @@ impl Accounts {
 
     /// Whether some placement that selects an object is such a one.
     pub fn any(&self, source: &Source, is: impl Fn(&Id) -> bool) -> bool {
+        self.selecting(source).any(is)
+    }
+
+    /// Placements that select an object.
+    pub fn selecting(&self, source: &Source) -> impl Iterator<Item = &Id> {
         let selecting = self.sources.get(source).into_iter().flatten();
-        selecting.filter_map(|number| self.placements.get(*number)?.id.as_ref()).any(is)
+        selecting.filter_map(|number| self.placements.get(*number)?.id.as_ref())
     }
 
     /// Which placements reach an edge, each by which Location.

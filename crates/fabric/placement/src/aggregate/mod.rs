@@ -51,6 +51,21 @@ pub fn ready(collection: &str, all: &[Reported<'_>]) -> usize {
     all.iter().filter(|one| one.is_ready(collection)).count()
 }
 
+/// Kinds whose source shows the status that edges report if its placement says nothing about that.
+pub fn is_workload(collection: &str) -> bool {
+    matches!(
+        collection,
+        "apps/deployments"
+            | "apps/statefulsets"
+            | "apps/daemonsets"
+            | "apps/replicasets"
+            | "core/replicationcontrollers"
+            | "batch/jobs"
+            | "batch/cronjobs"
+            | "core/pods"
+    )
+}
+
 /// Kinds whose status at the center is the center's own affair, whatever edges say of theirs.
 pub fn is_local(collection: &str) -> bool {
     matches!(

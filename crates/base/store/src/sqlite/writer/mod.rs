@@ -38,6 +38,8 @@ pub(super) struct Task {
 const TRIM_ALONG: usize = 64;
 /// How often the age of history is looked at.
 pub(super) const SAMPLE: Duration = Duration::from_secs(5);
+/// How often free room is looked for while the reserve is not whole.
+const RESTORE_INTERVAL: Duration = Duration::from_secs(1);
 /// Who writes less often than this writes to the file itself: the journal would be one sync more. And after so long without a write
 /// the file gets what the journal has.
 pub(super) const LULL: Duration = Duration::from_millis(100);
@@ -196,6 +198,7 @@ impl Writer {
             _ if self.is_stuck => SAMPLE,
             true => LULL,
             false if self.trim_is_due() => Duration::from_millis(2),
+            false if self.reserve.is_spent() => RESTORE_INTERVAL,
             false => SAMPLE,
         }
     }
@@ -215,6 +218,9 @@ impl Writer {
 
     /// Between two groups.
     pub(super) fn tend(&mut self) {
+        if self.reserve.is_spent() {
+            self.reserve.restore();
+        }
         self.age();
         self.checkpoints.hurry(self.reserve.is_tight());
         if self.checkpoints.awaits_writer() {
