@@ -3,6 +3,7 @@ import time
 
 import pytest
 from center import wait_for
+from edge import CONFIRM, annotate
 from placed import COUNT, DEPLOYMENTS, MAPS, MERGE, PLACEMENTS, condition, counts, deployment, page, placed, placement, status_at, status_of
 
 C = "edge-placement-c"
@@ -123,9 +124,8 @@ def test_troubles_of_another_placement_are_not_this_ones(shop):
     assert held()
     wait_for("it to be said to their owner", lambda: condition(status_of(center, "theirs"), "RemovalHeld").get("status") == "True")
     assert counts(center, "theirs")[4] == 1
-    center.api("PATCH", f"{PLACEMENTS}/theirs", {"spec": {"removal": "Allow"}}, content_type=MERGE)
-    wait_for("it to be done", lambda: not held())
-    wait_for("nothing to be wrong with theirs", lambda: counts(center, "theirs")[4] == 0 or print(status_of(center, "theirs")), 8)
+    annotate(center, "florin", **{CONFIRM: "100"})
+    wait_for("it to be done", lambda: not held() and counts(center, "theirs")[4] == 0)
     center.api("DELETE", f"{PLACEMENTS}/theirs")
 
 
