@@ -3,6 +3,7 @@ import time
 
 import pytest
 from center import wait_for
+from edge import CONFIRM, annotate
 from placed import COUNT, DEPLOYMENTS, MAPS, MERGE, PLACEMENTS, condition, counts, deployment, page, placed, placement, status_at, status_of
 
 C = "edge-placement-c"
@@ -87,6 +88,45 @@ def test_the_only_copy_says_how_it_fares_at_the_source(shop):
     wait_for("nobody's status", lambda: "readyReplicas" not in center.api("GET", f"{special}/speciald").get("status", {}))
     center.api("DELETE", f"{PLACEMENTS}/edge-placement-s")
     wait_for("nobody to run it", lambda: executing(center, f"{special}/speciald") is None)
+
+
+def test_troubles_of_another_placement_are_not_this_ones(shop):
+    center, florin, _ = shop
+    wait_for("both in sync", lambda: counts(center, C) == (2, 2, 0, 0, 0), 30)
+    theirs = "/api/v1/namespaces/theirs/configmaps"
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap"}
+    center.api("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace",
+                                              "metadata": {"name": "theirs", "labels": {"theirs": "si"}}})
+    for n in range(12):
+        center.api("POST", theirs, config_map | {"metadata": {"name": f"c{n}"}})
+    center.api("POST", PLACEMENTS, placement("theirs", {"region": "south"}, {"theirs": "si"}))
+    wait_for("theirs to arrive", lambda: counts(center, "theirs") == (1, 1, 0, 0, 0))
+    florin.api("POST", theirs, config_map | {"metadata": {"name": "same"}, "data": {"made": "here"}})
+    center.api("POST", theirs, config_map | {"metadata": {"name": "same"}, "data": {"made": "there"}})
+    wait_for("theirs to be refused", lambda: counts(center, "theirs") == (1, 0, 0, 0, 1))
+    center.api("POST", MAPS, config_map | {"metadata": {"name": "later"}})
+    wait_for("both to hold what came later", lambda: executing(center, f"{MAPS}/later") == "2")
+    assert executing(center, f"{theirs}/same") == "0", "it was refused"
+    wait_for("nothing to be wrong with this one", lambda: counts(center, C) == (2, 2, 0, 0, 0))
+    center.api("PATCH", f"{PLACEMENTS}/{C}", {"spec": {"rollout": {"batch": 2, "healthGate": False}}}, content_type=MERGE)
+    wait_for("its rollout to end", lambda: status_of(center, C).get("rollout", {}).get("phase") == "Complete", 30)
+    center.api("PATCH", f"{PLACEMENTS}/{C}", {"spec": {"rollout": None}}, content_type=MERGE)
+
+    center.api("DELETE", "/api/v1/namespaces/theirs")
+
+    def held():
+        return condition(florin.target().get("status", {}), "DeletionHeld").get("status") == "True"
+
+    wait_for("their removal to be held", held)
+    center.api("POST", MAPS, config_map | {"metadata": {"name": "last"}})
+    wait_for("both to hold what came last", lambda: executing(center, f"{MAPS}/last") == "2")
+    wait_for("nothing to be wrong with this one", lambda: counts(center, C) == (2, 2, 0, 0, 0))
+    assert held()
+    wait_for("it to be said to their owner", lambda: condition(status_of(center, "theirs"), "RemovalHeld").get("status") == "True")
+    assert counts(center, "theirs")[4] == 1
+    annotate(center, "florin", **{CONFIRM: "100"})
+    wait_for("it to be done", lambda: not held() and counts(center, "theirs")[4] == 0)
+    center.api("DELETE", f"{PLACEMENTS}/theirs")
 
 
 def test_nothing_is_forgotten_by_a_restart(shop):

@@ -76,6 +76,10 @@ pub struct Facts {
     pub connected: bool,
     pub in_sync: bool,
     pub in_sync_at: Option<(u64, u64)>,
+    /// It has acknowledged everything, except objects that it refused and deletions that are held.
+    pub delivered: bool,
+    /// The set of which that was last so.
+    pub delivered_of: Option<u64>,
     /// How many deletions are held, of how many objects.
     pub held: Option<(u64, u64)>,
     /// The same by placement, as far as that is known.

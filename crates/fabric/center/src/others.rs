@@ -46,6 +46,9 @@ struct Voice {
 #[serde(default, rename_all = "camelCase")]
 pub struct Told {
     pub in_sync: bool,
+    /// It has acknowledged everything but what it refused.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub delivered: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stuck: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -59,7 +62,14 @@ pub struct Told {
 
 impl Default for Told {
     fn default() -> Self {
-        Self { in_sync: true, stuck: None, refused: BTreeMap::new(), reports: 0, steps: BTreeMap::new() }
+        Self {
+            in_sync: true,
+            delivered: false,
+            stuck: None,
+            refused: BTreeMap::new(),
+            reports: 0,
+            steps: BTreeMap::new(),
+        }
     }
 }
 
@@ -208,10 +218,13 @@ fn speak(
         if !fleet.is_connected(&edge.id) {
             continue;
         }
-        let (account::Edge { in_sync, stuck, refused, .. }, ..) = accounts::standing(fleet, server, &edge.id);
+        let (account::Edge { in_sync, delivered, stuck, refused, .. }, ..) =
+            accounts::standing(fleet, server, &edge.id);
         let lately = reports.get(&edge.id).filter(|(_, at)| at.elapsed() < LATELY);
         let told = Told {
             in_sync,
+            // It is implied by the other, and not said then.
+            delivered: delivered && !in_sync && refused.len() <= REFUSED,
             stuck: stuck.map(|why| why.to_string()),
             refused: refused.iter().take(REFUSED).map(|(key, why)| (key.to_string(), why.to_string())).collect(),
             reports: lately.map_or(0, |(count, _)| *count),

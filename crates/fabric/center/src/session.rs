@@ -283,6 +283,9 @@ impl Driver<'_> {
         {
             // If there was nothing to send, it holds what is in that one as well.
             let mut facts = self.live.facts();
+            if facts.delivered {
+                facts.delivered_of = Some(self.set.id);
+            }
             if facts.in_sync {
                 facts.in_sync_at = Some((self.set.id, self.cursor));
                 drop(facts);
@@ -461,6 +464,13 @@ impl Driver<'_> {
                 // Troubles that are over are written down as such; being in sync as such is not.
                 if in_sync && self.edge.target().troubled {
                     self.fleet.statuses.push(&self.edge.id, Duration::ZERO);
+                }
+                return;
+            }
+            Status::Delivered(delivered) => {
+                facts.delivered = delivered;
+                if delivered {
+                    facts.delivered_of = Some(self.set.id);
                 }
                 return;
             }

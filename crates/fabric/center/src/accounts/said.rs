@@ -21,12 +21,13 @@ pub fn conflict(placement: &Id, conflict: &Conflict) -> String {
             edge.name
         ),
         Conflict::Object { object, edge, location } => format!(
-            "{object} goes not to the edge {} (Location {location}): an older placement of another workspace has one of the same name there. \
+            "{} goes not to the edge {} (Location {location}): an older placement of another workspace has one of the same name there. \
              Use another name, or other Locations",
+            shown(object),
             edge.name
         ),
         Conflict::Untrusted { objects, location } => {
-            let named: Vec<&str> = objects.iter().take(NAMED).map(|key| &**key).collect();
+            let named: Vec<String> = objects.iter().take(NAMED).map(|key| shown(key)).collect();
             let more = objects.len().saturating_sub(named.len());
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             let patch = json!({"spec": {"trustedWorkspaces": [&*placement.workspace]}});
@@ -40,6 +41,11 @@ pub fn conflict(placement: &Id, conflict: &Conflict) -> String {
             )
         }
     }
+}
+
+/// An object's key as people write it: without an empty namespace.
+fn shown(key: &str) -> String {
+    key.replace("//", "/")
 }
 
 /// Those of a placement's objects that another workspace may have on some edge, or that are not sent there.

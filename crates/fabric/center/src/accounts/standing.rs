@@ -15,15 +15,21 @@ pub fn of(fleet: &Fleet, server: &Server, id: &EdgeId) -> (account::Edge, Link, 
     let live = edge.session().filter(|live| live.facts().connected);
     if let Some(live) = live {
         let facts = live.facts();
-        let held = facts.held.map(|(count, of)| {
-            format!("{count} of {of} objects would be deleted, which waits to be confirmed: see the SyncTarget's condition DeletionHeld")
+        let held = facts.held_by.iter().filter(|_| facts.held.is_some()).map(|(placement, count)| {
+            let why = format!(
+                "{count} objects that it no longer places stay until their removal is confirmed: see the condition RemovalHeld"
+            );
+            (placement.clone(), why.into())
         });
         let back = facts.rolled_back.map(|_| {
             "it has seen another history of this center: see the SyncTarget's condition RolledBack".to_owned()
         });
-        let stuck = facts.stalled.clone().or(back).or(held).map(Arc::from);
+        let stuck = facts.stalled.clone().or(back).map(Arc::from);
         let refused = facts.refused.iter().map(|(key, why)| (key.clone(), why.as_str().into())).collect();
-        let now = account::Edge { connected: true, in_sync: facts.in_sync, stuck, refused };
+        // Of objects that are refused beyond those, nobody knows the names.
+        let delivered = facts.delivered && facts.refused_more == 0;
+        let held = held.collect();
+        let now = account::Edge { connected: true, in_sync: facts.in_sync, delivered, stuck, held, refused };
         let link = Link { connected: true, in_sync: facts.in_sync, since: live.since };
         return (now, link, true);
     }
@@ -39,7 +45,8 @@ pub fn of(fleet: &Fleet, server: &Server, id: &EdgeId) -> (account::Edge, Link, 
     if let Some(told) = told.and_then(|center| fleet.others.of(center, id)) {
         let refused = told.refused.iter().map(|(key, why)| (key.as_str().into(), why.as_str().into())).collect();
         let stuck = told.stuck.as_deref().map(Arc::from);
-        let now = account::Edge { connected: true, in_sync: told.in_sync, stuck, refused };
+        let (in_sync, delivered) = (told.in_sync, told.in_sync || told.delivered);
+        let now = account::Edge { connected: true, in_sync, delivered, stuck, refused, ..account::Edge::default() };
         return (now, Link { connected: true, in_sync: told.in_sync, since: since.unwrap_or_default() }, true);
     }
     let lost = edge.lost().map(|lost| lost.at);

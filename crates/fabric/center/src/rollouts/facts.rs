@@ -68,7 +68,8 @@ pub async fn look(fleet: &Fleet, id: &Id, before: &Known, revision: u64, keys: &
     let (online, acked, refused) = live.as_ref().map_or((false, false, None), |live| {
         let facts = live.facts();
         let at = set.as_ref().map(|set| set.id);
-        let acked = facts.in_sync && at.is_some() && facts.in_sync_at.map(|(set, _)| set) == at;
+        // Objects of others that the edge refused, or that it holds for them, do not matter here.
+        let acked = facts.delivered && at.is_some() && facts.delivered_of == at;
         let refused = at.and_then(|set| facts.refused_of(set).find(|(key, _)| (keys.has)(key)));
         (facts.connected, acked, refused.map(|(key, why)| format!("{key} was refused: {why}")))
     });

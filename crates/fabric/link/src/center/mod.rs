@@ -75,6 +75,8 @@ pub enum Status {
         features: u64,
     },
     InSync(bool),
+    /// Whether the edge has acknowledged everything, except objects that it refused and deletions that are held.
+    Delivered(bool),
     /// How many deletions wait for confirmation, of how many objects.
     DeletionHeld(Option<(u64, u64)>),
     /// The edge depends on a history that this center does not have; it keeps what it has.
@@ -131,6 +133,7 @@ pub struct Session {
     refused: BTreeMap<Key, Refused>,
     fuse: Fuse,
     in_sync: bool,
+    delivered: bool,
     held: Option<(u64, u64)>,
     held_said: Option<(u64, u64)>,
     stalled: bool,
@@ -156,6 +159,7 @@ impl Session {
             refused: BTreeMap::new(),
             fuse: Fuse::default(),
             in_sync: false,
+            delivered: false,
             held: None,
             held_said: None,
             stalled: false,
@@ -346,8 +350,13 @@ impl Session {
             self.held_said = self.held;
             out.push(Output::Status(Status::DeletionHeld(self.held)));
         }
-        let idle = !self.walking && self.in_flight.is_empty() && self.waiting() == 0;
-        let in_sync = idle && self.refused.is_empty();
+        let sent = !self.walking && self.in_flight.is_empty() && self.puts.is_empty() && self.going.is_empty();
+        let delivered = sent && (self.deletes.is_empty() || self.held.is_some());
+        if delivered != self.delivered {
+            self.delivered = delivered;
+            out.push(Output::Status(Status::Delivered(delivered)));
+        }
+        let in_sync = sent && self.deletes.is_empty() && self.refused.is_empty();
         if in_sync != self.in_sync {
             self.in_sync = in_sync;
             out.push(Output::Status(Status::InSync(in_sync)));

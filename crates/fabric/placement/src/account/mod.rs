@@ -24,10 +24,14 @@ use one::{Account, Placed, State, Trouble};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edge {
     pub connected: bool,
-    /// It holds everything that it should.
+    /// It holds everything that it should, and nothing else of the center's.
     pub in_sync: bool,
+    /// It has acknowledged everything but objects that it refused. Deletions that wait to be confirmed do not matter.
+    pub delivered: bool,
     /// Why it takes nothing at all.
     pub stuck: Option<Arc<str>>,
+    /// Placements of which it keeps objects whose removal has to be confirmed, and what there is to say about that.
+    pub held: BTreeMap<Id, Arc<str>>,
     /// Objects that it could not take, and why.
     pub refused: BTreeMap<Arc<str>, Arc<str>>,
 }
@@ -35,8 +39,12 @@ pub struct Edge {
 #[derive(Debug, Default)]
 struct Known {
     edge: Edge,
-    /// When it was last known to hold everything that it should: by the accounts' clock.
+    /// When it was last known to hold everything that it should, except what it refused: by the accounts' clock.
     synced: Option<u64>,
+    /// When it was last known to hold those objects, too, that it refuses now.
+    complete: Option<u64>,
+    /// What it refused when it was last connected.
+    refused: BTreeSet<Arc<str>>,
     /// Objects that it reports to be broken, and why.
     broken: BTreeMap<Arc<str>, Arc<str>>,
     /// The placements that reach it.
@@ -44,6 +52,11 @@ struct Known {
 }
 
 impl Known {
+    /// Since when, at the latest, it is known to hold an object.
+    fn holds_since(&self, object: &str) -> Option<u64> {
+        if self.refused.contains(object) { self.complete } else { self.synced }
+    }
+
     /// What is wrong with objects there: refused ones first.
     fn troubles(&self) -> impl Iterator<Item = (&Arc<str>, Trouble<'_>)> {
         let refused = self.edge.refused.iter().map(|(key, why)| (key, Trouble::Refused(why)));
@@ -207,11 +220,24 @@ impl Accounts {
         let number = self.edges.entry(edge);
         let clock = self.clock;
         let Some(known) = self.edges.get_mut(number) else { return };
-        let before = known.synced;
-        if now.connected && now.in_sync {
+        let (before, complete) = (known.synced, known.complete);
+        if now.connected && (now.in_sync || now.delivered) {
             known.synced = Some(clock);
         } else if held && before.is_none() {
             known.synced = Some(0);
+        }
+        if now.connected && now.in_sync {
+            known.complete = Some(clock);
+        } else if held && complete.is_none() {
+            known.complete = Some(0);
+        }
+        let refused = if now.connected { now.refused.keys().cloned().collect() } else { known.refused.clone() };
+        if refused != known.refused || (known.complete != complete && !refused.is_empty()) {
+            for account in known.placements.iter().filter_map(|placement| self.placements.get(*placement)) {
+                let of = refused.union(&known.refused).filter(|key| account.objects.contains_key(*key));
+                self.counted.extend(of.map(|key| (account.workspace(), key.clone())));
+            }
+            known.refused = refused;
         }
         if known.synced != before {
             for placement in &known.placements {
@@ -262,7 +288,8 @@ impl Accounts {
         self.void(edge);
         if let Some(number) = self.edges.find(edge) {
             if let Some(known) = self.edges.get_mut(number) {
-                known.synced = None;
+                (known.synced, known.complete) = (None, None);
+                known.refused.clear();
             }
             self.forget(number);
         }
@@ -290,6 +317,8 @@ impl Accounts {
                 && known.broken.is_empty()
                 && known.edge == Edge::default()
                 && known.synced.is_none()
+                && known.complete.is_none()
+                && known.refused.is_empty()
         });
         if empty {
             self.edges.remove(edge);
@@ -320,7 +349,7 @@ impl Accounts {
             let Some(placed) = account.objects.get(&source.1) else { continue };
             for (edge, at) in &account.edges {
                 let Some((known, edge_name)) = self.edges.get(*edge).zip(self.edges.name(*edge)) else { continue };
-                let holds = known.synced.is_some_and(|synced| synced >= at.since.max(*placed));
+                let holds = known.holds_since(&source.1).is_some_and(|synced| synced >= at.since.max(*placed));
                 let one = seen.entry(*edge).or_insert_with(|| {
                     edges.push(edge_name.clone());
                     false

@@ -143,8 +143,9 @@ impl Account {
     pub fn judge(&mut self, edge: u32, known: &Known) {
         let Some(placed) = self.edges.get(&edge) else { return };
         let held = self.held_at.contains(&None) || self.held_at.contains(&Some(placed.location.clone()));
-        let failing = held || known.edge.stuck.is_some() || known.troubles().any(|(key, _)| self.has(key));
-        let state = match (known.edge.connected, failing, known.edge.in_sync) {
+        let keeps = self.id.as_ref().is_some_and(|id| known.edge.held.contains_key(id));
+        let failing = held || keeps || known.edge.stuck.is_some() || known.troubles().any(|(key, _)| self.has(key));
+        let state = match (known.edge.connected, failing, known.edge.in_sync || known.edge.delivered) {
             (false, ..) => State::Offline,
             (_, true, _) => State::Failing,
             (.., false) => State::Behind,
@@ -202,7 +203,8 @@ impl Account {
                 reason: reason.clone(),
                 refused,
             };
-            let stuck = known.edge.stuck.as_ref().map(|why| broken(&"".into(), why, false));
+            let kept = self.id.as_ref().and_then(|id| known.edge.held.get(id));
+            let stuck = known.edge.stuck.as_ref().or(kept).map(|why| broken(&"".into(), why, false));
             let mine = known.troubles().filter(|(key, _)| self.has(key));
             let troubles = mine.map(|(key, trouble)| match trouble {
                 Trouble::Refused(why) => broken(key, why, true),

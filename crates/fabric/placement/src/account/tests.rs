@@ -15,7 +15,8 @@ enum Edit {
     Select(u8, Vec<u8>),
     Hold(u8, Vec<Option<u8>>),
     Remove(u8),
-    Edge(u8, bool, bool, Vec<u8>),
+    /// Connected or not; how far it is: 0 behind, 1 all but what it refused, 2 in sync.
+    Edge(u8, bool, u8, Vec<u8>),
     Report(u8, u8, bool),
     Void(u8),
 }
@@ -28,8 +29,8 @@ fn edit() -> impl Strategy<Value = Edit> {
         2 => (0u8..3, objects()).prop_map(|(p, objects)| Edit::Select(p, objects)),
         1 => (0u8..3, proptest::collection::vec(proptest::option::of(0u8..5), 0..2)).prop_map(|(p, at)| Edit::Hold(p, at)),
         1 => (0u8..3).prop_map(Edit::Remove),
-        4 => (0u8..5, any::<bool>(), any::<bool>(), proptest::collection::vec(0u8..4, 0..2))
-            .prop_map(|(e, connected, in_sync, refused)| Edit::Edge(e, connected, in_sync, refused)),
+        4 => (0u8..5, any::<bool>(), 0u8..3, proptest::collection::vec(0u8..4, 0..2))
+            .prop_map(|(e, connected, far, refused)| Edit::Edge(e, connected, far, refused)),
         3 => (0u8..5, 0u8..4, any::<bool>()).prop_map(|(e, o, broken)| Edit::Report(e, o, broken)),
         1 => (0u8..5).prop_map(Edit::Void),
     ]
@@ -38,11 +39,21 @@ fn edit() -> impl Strategy<Value = Edit> {
 /// Edges and objects, since when each, and what is wrong with it and where.
 type Placed = (BTreeMap<u8, u64>, BTreeMap<u8, u64>, Vec<Option<u8>>);
 
+#[derive(Clone, Default)]
+struct ModelEdge {
+    connected: bool,
+    far: u8,
+    refused: Vec<u8>,
+    last_refused: Vec<u8>,
+    synced: Option<u64>,
+    complete: Option<u64>,
+}
+
 /// Everything that was said, and everything looked through whenever something is asked.
 #[derive(Default)]
 struct Model {
     placements: BTreeMap<u8, Placed>,
-    edges: BTreeMap<u8, (bool, bool, Vec<u8>, Option<u64>)>,
+    edges: BTreeMap<u8, ModelEdge>,
     broken: BTreeSet<(u8, u8)>,
     clock: u64,
 }
@@ -66,10 +77,15 @@ impl Model {
                 self.placements.entry(p).or_default().2 = at;
             }
             Edit::Remove(p) => drop(self.placements.remove(&p)),
-            Edit::Edge(e, connected, in_sync, refused) => {
+            Edit::Edge(e, connected, far, refused) => {
                 let known = self.edges.entry(e).or_default();
-                let synced = if connected && in_sync { Some(now) } else { known.3 };
-                *known = (connected, in_sync, refused, synced);
+                let (synced, complete) = (connected && far > 0, connected && far > 1);
+                known.synced = if synced { Some(now) } else { known.synced };
+                known.complete = if complete { Some(now) } else { known.complete };
+                if connected {
+                    known.last_refused.clone_from(&refused);
+                }
+                (known.connected, known.far, known.refused) = (connected, far, refused);
             }
             Edit::Report(e, o, true) => drop(self.broken.insert((e, o))),
             Edit::Report(e, o, false) => drop(self.broken.remove(&(e, o))),
@@ -81,12 +97,12 @@ impl Model {
         let (edges, objects, held) = self.placements.get(&p)?;
         let mut counts = [0; 5];
         for edge in edges.keys() {
-            let (connected, in_sync, refused, _) = self.edges.get(edge).cloned().unwrap_or_default();
+            let ModelEdge { connected, far, refused, .. } = self.edges.get(edge).cloned().unwrap_or_default();
             let troubled = |object: &u8| refused.contains(object) || self.broken.contains(&(*edge, *object));
             let held = held.contains(&None) || held.contains(&Some(*edge));
             let failing = held || objects.keys().any(troubled);
             counts[0] += 1;
-            counts[match (connected, failing, in_sync) {
+            counts[match (connected, failing, far > 0) {
                 (false, ..) => 1,
                 (_, true, _) => 2,
                 (.., false) => 3,
@@ -102,7 +118,9 @@ impl Model {
             let Some(since) = selected.get(&object) else { continue };
             for (edge, at) in placed {
                 edges.insert(*edge);
-                if self.edges.get(edge).and_then(|known| known.3).is_some_and(|synced| synced > *since.max(at)) {
+                let known = self.edges.get(edge).cloned().unwrap_or_default();
+                let holds = if known.last_refused.contains(&object) { known.complete } else { known.synced };
+                if holds.is_some_and(|synced| synced > *since.max(at)) {
                     held.insert(*edge);
                 }
             }
@@ -132,9 +150,10 @@ fn apply(accounts: &mut Accounts, edit: &Edit) {
             accounts.hold(&place_id(p), &at.iter().map(fault).collect::<Vec<_>>(), &[], &BTreeSet::new());
         }
         Edit::Remove(p) => accounts.remove(&place_id(p)),
-        Edit::Edge(e, connected, in_sync, refused) => {
+        Edit::Edge(e, connected, far, refused) => {
             let refused = refused.iter().map(|o| (object(*o), text("too strange"))).collect();
-            accounts.edge(&edge(e), Edge { connected, in_sync, stuck: None, refused }, false);
+            let now = Edge { connected, in_sync: far > 1, delivered: far > 0, refused, ..Edge::default() };
+            accounts.edge(&edge(e), now, false);
         }
         Edit::Report(e, o, broken) => accounts.report(&edge(e), &object(o), broken.then(|| text("ill"))),
         Edit::Void(e) => accounts.void(&edge(e)),
