@@ -41,7 +41,11 @@ mod webhooks;
 pub mod workspaces;
 mod yaml;
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+};
 
 use cache::Cache;
 use schema::status::Status;
@@ -116,6 +120,9 @@ impl Options {
     }
 }
 
+/// Adds lines to `/metrics`.
+type WriteMetrics = Box<dyn Fn(&mut String) + Send + Sync>;
+
 pub struct Server {
     pub cache: Arc<Cache>,
     pub kinds: Arc<Kinds>,
@@ -142,7 +149,7 @@ pub struct Server {
     pub address: SocketAddr,
     pub limits: flow::Limits,
     /// Metrics of what stands in front of the server.
-    more_metrics: std::sync::OnceLock<Box<dyn Fn(&mut String) + Send + Sync>>,
+    more_metrics: OnceLock<WriteMetrics>,
     mounts: Vec<Arc<dyn Mount>>,
     protocols: Vec<Arc<dyn Protocol>>,
     owner: Option<Arc<dyn owner::Owner>>,

@@ -11,7 +11,6 @@ use codec::proto;
 use codec::table::{IncludeObject, Printer};
 use request::Query;
 use rules::convert;
-use schema;
 use schema::status::{Result, Status};
 use serde_json::{Value, json};
 use store::Revision;

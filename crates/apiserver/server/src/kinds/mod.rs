@@ -13,7 +13,6 @@ use cache::object::Object;
 use cache::{Change, ChangeKind};
 use rules::convert;
 use rules::crd::{Definition, Light};
-use schema;
 use schema::catalogue::Resource;
 use schema::{Schema, TypeId, catalogue};
 use serde_json::Value;

@@ -12,7 +12,6 @@ use cache::object::Object;
 use codec::proto;
 use codec::table::IncludeObject;
 use flow::body::Body;
-use schema;
 use schema::status::{Result, Status};
 use serde_json::{Value, json};
 
