@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use cel;
 use cel::Value as Cel;
 use serde_json::{Value, json};
 
