@@ -15,6 +15,8 @@ mod fuse;
 mod liveness;
 mod message;
 mod queue;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod transport;
 mod tree;
 mod types;
@@ -25,7 +27,7 @@ pub use center::{Input as CenterInput, Output as CenterOutput, Session, Status a
 pub use desired::{Desired, Holding, MemoryDesired};
 pub use edge::{Edge, Failure, Input as EdgeInput, Output as EdgeOutput, Start, Status as EdgeStatus};
 pub use fuse::HANDFUL;
-pub use message::{Batch, CloseReason, Hello, LONGEST_PLACE, Message, Report, STARTS, Welcome};
+pub use message::{Batch, CloseReason, Differences, Hello, LONGEST_PLACE, Message, Report, STARTS, Welcome};
 pub use queue::Turn;
 pub use tree::{HashTree, Prefix, Summary, Tree};
 pub use types::{Key, Millis, Position, Version, entry_hash, key_hash};

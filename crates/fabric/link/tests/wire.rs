@@ -5,65 +5,38 @@ use bytes::{BufMut, Bytes, BytesMut};
 use proptest::prelude::*;
 use selvedge_link::*;
 
+/// The bytes of every message as the first version wrote them: an edge of any age understands these.
+const GOLDEN: &str = include_str!("golden/messages.txt");
+
 fn messages() -> Vec<Message> {
-    let position = Position { incarnation: u64::MAX, revision: 1 << 40 };
-    let version = Version { epoch: 1_760_000_000_000, counter: 3 };
-    let (a, b): (Key, Key) = ("apps/deployments/n/a".into(), "".into());
-    let hello = Hello {
-        min_version: 1,
-        max_version: 9,
-        features: 5,
-        seen: Some(position),
-        floor: version,
-        root: u128::MAX - 7,
-        holds: 3,
-        start: u64::MAX - 1,
-        before: vec![7, u64::MAX],
-        place: "machine:/data".into(),
-    };
-    vec![
-        Message::Hello(Hello { start: 0, before: vec![], place: String::new(), ..hello.clone() }),
-        Message::Hello(Hello { seen: None, ..hello.clone() }),
-        Message::Hello(hello),
-        Message::Welcome(Welcome { version: 1, features: 0, session: 9, position, through: Some(0) }),
-        Message::Welcome(Welcome { version: 1, features: 0, session: 9, position, through: None }),
-        Message::Nodes {
-            walk: 2,
-            nodes: vec![
-                Node::Children(Prefix::ROOT.child(3).unwrap(), Box::new([Summary { count: 300, digest: 5 }; 16])),
-                Node::Entries(Prefix::new(16, 77).unwrap(), vec![(77, 1), (77, u128::MAX)]),
-                Node::Entries(Prefix::ROOT, vec![]),
-            ],
-        },
-        Message::Batch(Batch {
-            session: 1,
-            seq: 2,
-            position,
-            adopt: true,
-            changes: vec![(a.clone(), Some(Bytes::from_static(b"{}"))), (b.clone(), None), (b, Some(Bytes::new()))],
-        }),
-        Message::Ack { session: 1, seq: 0, holds: 3 },
-        Message::Nack { session: 1, seq: 2, keys: vec![(a.clone(), "no".into())], reason: "disk full".into() },
-        Message::Report {
-            seq: 4,
-            reports: vec![
-                Report { key: a.clone(), version, state: None },
-                Report { key: a, version, state: Some(Bytes::new()) },
-            ],
-        },
-        Message::ReportAck { seq: 4, at: position },
-        Message::Heartbeat,
-        Message::Open { ticket: u128::MAX - 1 },
-        Message::Close { reason: CloseReason::Silent, retry_after: Some(0) },
-        Message::Close { reason: CloseReason::Other, retry_after: None },
-    ]
+    testing::messages().into_iter().map(|(_, message)| message).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn bytes(hex: &str) -> Bytes {
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
 
 #[test]
-fn messages_survive_and_unknown_fields_are_skipped() {
+fn every_message_has_the_bytes_of_the_first_version() {
+    let golden: Vec<(&str, &str)> = GOLDEN.lines().map(|line| line.split_once(' ').unwrap()).collect();
+    let messages = testing::messages();
+    let names: Vec<&str> = messages.iter().map(|(name, _)| *name).collect();
+    let recorded: Vec<&str> = golden.iter().map(|(name, _)| *name).collect();
+    assert_eq!(recorded, names, "a new sample is added to golden/messages.txt; a recorded one never changes");
+    for ((name, golden), (_, message)) in golden.into_iter().zip(messages) {
+        assert_eq!(hex(&message.encode()), golden, "{name}");
+        assert_eq!(Message::decode(bytes(golden)).unwrap(), message, "{name}");
+    }
+}
+
+#[test]
+fn unknown_fields_and_kinds_are_skipped() {
     for message in messages() {
         let bytes = message.encode();
-        assert_eq!(Message::decode(bytes.clone()).unwrap(), message);
         let mut newer = BytesMut::from(&bytes[..]);
         // Field 90 as a number, as bytes and as a fixed number, which no version writes today.
         newer.put_slice(&[0xd0, 0x05, 0x07, 0xd2, 0x05, 0x02, 1, 2, 0xd5, 0x05, 0, 0, 0, 0]);
