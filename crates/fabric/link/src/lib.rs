@@ -14,6 +14,8 @@ mod encode;
 mod fuse;
 mod liveness;
 mod message;
+mod packed;
+mod proto;
 mod queue;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -21,9 +23,9 @@ pub mod transport;
 mod tree;
 mod types;
 mod walk;
-mod wire;
 
 pub use center::{Input as CenterInput, Output as CenterOutput, Session, Status as CenterStatus};
+pub use decode::WireError;
 pub use desired::{Desired, Holding, MemoryDesired};
 pub use edge::{Edge, Failure, Input as EdgeInput, Output as EdgeOutput, Start, Status as EdgeStatus};
 pub use fuse::HANDFUL;
@@ -32,7 +34,6 @@ pub use queue::Turn;
 pub use tree::{HashTree, Prefix, Summary, Tree};
 pub use types::{Key, Millis, Position, Version, entry_hash, key_hash};
 pub use walk::Node;
-pub use wire::WireError;
 
 /// The protocol versions that this build speaks. An older peer is spoken to in its own version; fields that it does not
 /// know it skips.

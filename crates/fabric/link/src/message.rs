@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+pub use crate::proto::CloseReason;
 use crate::tree::Prefix;
 use crate::types::{Key, Millis, Position, Version};
 use crate::walk::Node;
@@ -121,28 +122,4 @@ pub struct Differences {
     pub extra: Vec<Key>,
     /// Nothing more comes in this walk.
     pub done: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CloseReason {
-    /// Also any reason of a newer peer.
-    Other,
-    /// Too many come at once.
-    Busy,
-    /// The desired set is still being put together.
-    NotReady,
-    /// No protocol version in common.
-    Incompatible,
-    /// The edge opened another connection.
-    Superseded,
-    /// What came makes no sense at this point.
-    Protocol,
-    /// The reports could not be stored.
-    Storage,
-    /// The edge is not known any more.
-    Revoked,
-    /// Nothing was heard for too long.
-    Silent,
-    /// Another machine uses the same identity, and that one is let in.
-    Shared,
 }

@@ -42,7 +42,12 @@ fn unknown_fields_and_kinds_are_skipped() {
         newer.put_slice(&[0xd0, 0x05, 0x07, 0xd2, 0x05, 0x02, 1, 2, 0xd5, 0x05, 0, 0, 0, 0]);
         assert_eq!(Message::decode(newer.freeze()).unwrap(), message);
     }
-    assert_eq!(Message::decode(Bytes::from_static(&[200, 1])), Ok(Message::Unknown(200)));
+    for kind in [0, 13, 200, 255] {
+        assert_eq!(Message::decode(Bytes::copy_from_slice(&[kind, 1])), Ok(Message::Unknown(kind)));
+    }
+    // A reason of a newer peer.
+    let close = Message::decode(Bytes::from_static(&[11, 0x08, 99]));
+    assert_eq!(close, Ok(Message::Close { reason: CloseReason::Other, retry_after: None }));
 }
 
 #[test]
@@ -50,6 +55,63 @@ fn content_in_an_unknown_form_is_no_deletion() {
     // A batch with one change that has a key and a field 9.
     let bytes = Bytes::from_static(&[5, 0x32, 6, 0x0a, 1, b'k', 0x4a, 1, b'?']);
     assert_eq!(Message::decode(bytes), Err(WireError::Malformed));
+}
+
+/// Empty elements cost two bytes on the wire and many more in memory.
+#[test]
+fn a_list_without_end_is_refused_before_it_is_decoded() {
+    let elements: [(u8, &[u8]); 8] = [
+        (3, &[0x12, 0]),
+        (4, &[0x1a, 0]),
+        (4, &[0x22, 0]),
+        (4, &[0x32, 0]),
+        (5, &[0x32, 0]),
+        (7, &[0x1a, 0]),
+        (8, &[0x12, 0]),
+        (5, &[0x78, 1]),
+    ];
+    for (kind, element) in elements {
+        let mut bytes = vec![kind];
+        bytes.extend(element.repeat((16 << 10) + 1));
+        assert_eq!(Message::decode(bytes.into()), Err(WireError::TooManyFields), "{kind} {element:?}");
+    }
+    // The longest lists that are sent.
+    let extra = (0..2_000).map(|n| format!("core/configmaps/n/{n}").into()).collect();
+    let long = Message::Differences(Differences { walk: 1, extra, ..Default::default() });
+    assert_eq!(Message::decode(long.encode()), Ok(long));
+    let bytes = Bytes::from(vec![10; MAX_MESSAGE + 1]);
+    assert_eq!(Message::decode(bytes), Err(WireError::TooLong));
+}
+
+#[test]
+fn a_length_beyond_the_end_allocates_nothing() {
+    for kind in 1..=12 {
+        for field in 1..=12u8 {
+            // The field claims 2^62 bytes and has one.
+            let bytes = [kind, field << 3 | 2, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x40, 7];
+            let decoded = Message::decode(Bytes::copy_from_slice(&bytes));
+            assert!(decoded.is_err() || kind == 10, "{kind} {field} {decoded:?}");
+        }
+    }
+}
+
+#[test]
+fn a_list_of_starts_and_a_place_are_cut_to_their_bounds() {
+    let hello = testing::messages().into_iter().find_map(|(_, message)| match message {
+        Message::Hello(hello) => Some(hello),
+        _ => None,
+    });
+    let long = Hello { before: vec![1; 100], place: "x".repeat(1_000), ..hello.unwrap() };
+    let expected = Hello { before: vec![1; STARTS], place: "x".repeat(LONGEST_PLACE), ..long.clone() };
+    assert_eq!(Message::decode(Message::Hello(long).encode()), Ok(Message::Hello(expected)));
+}
+
+#[test]
+fn a_version_beyond_32_bits_is_refused_and_not_cut() {
+    for kind in [1, 2] {
+        let bytes = Bytes::copy_from_slice(&[kind, 0x08, 0x81, 0x80, 0x80, 0x80, 0x10]);
+        assert_eq!(Message::decode(bytes), Err(WireError::Malformed));
+    }
 }
 
 #[test]
