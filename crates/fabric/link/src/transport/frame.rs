@@ -88,14 +88,14 @@ fn with_length(mut frame: Vec<u8>, flag: u8) -> Bytes {
 
 /// Puts messages together from whatever pieces arrive. Holds nothing between messages.
 #[derive(Default)]
-pub struct Decoder {
+pub struct FrameDecoder {
     /// What has come of a message that is not whole yet.
     pending: Vec<u8>,
     /// What has come and was not looked at yet; only while `pending` is empty.
     rest: Bytes,
 }
 
-impl Decoder {
+impl FrameDecoder {
     /// Takes the next piece. Call [`next`](Self::next) until it has nothing more before the next one.
     pub fn push(&mut self, mut piece: Bytes) -> Result<(), FrameError> {
         if !self.pending.is_empty() {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     fn read(pieces: impl IntoIterator<Item = Bytes>) -> Result<Vec<Message>, FrameError> {
-        let (mut decoder, mut all) = (Decoder::default(), Vec::new());
+        let (mut decoder, mut all) = (FrameDecoder::default(), Vec::new());
         for piece in pieces {
             decoder.push(piece)?;
             while let Some(message) = decoder.next()? {

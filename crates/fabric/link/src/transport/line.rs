@@ -22,7 +22,7 @@ use tokio::{
 
 use super::{
     error::{Code, Error},
-    frame::{self, Decoder, FrameError, Refusal},
+    frame::{self, FrameDecoder, FrameError, Refusal},
     pipe::Pipe,
 };
 use crate::Message;
@@ -47,7 +47,7 @@ pub struct Line {
     reader: Option<Reader>,
     /// Where the reader goes at the end.
     back: Option<oneshot::Sender<Reader>>,
-    decoder: Decoder,
+    decoder: FrameDecoder,
     ended: bool,
 }
 
@@ -124,7 +124,13 @@ impl Line {
         let (back, at_the_end) = oneshot::channel();
         let sender = LineSender(Arc::default());
         tokio::spawn(pump(sender.0.pipe.clone(), writer, at_the_end));
-        Self { sender, reader: Some(Box::new(reader)), back: Some(back), decoder: Decoder::default(), ended: false }
+        Self {
+            sender,
+            reader: Some(Box::new(reader)),
+            back: Some(back),
+            decoder: FrameDecoder::default(),
+            ended: false,
+        }
     }
 
     /// For sending while somebody waits for the next message.

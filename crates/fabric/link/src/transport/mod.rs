@@ -19,6 +19,8 @@ pub use accept::{ResponseBody, accept_stream};
 pub use connection::Connection;
 pub use dial::Dial;
 pub use error::{Code, Error};
+#[cfg(feature = "testing")]
+pub(crate) use frame::{FrameDecoder, encode as encode_frame};
 pub use frame::{FrameError, Refusal};
 pub use line::{Gone, Line, LineSender, refuse};
 pub use proxy::{Proxy, ProxyError};
