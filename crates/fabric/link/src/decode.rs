@@ -4,7 +4,9 @@
 use bytes::{Buf, Bytes};
 use prost::encoding::{DecodeContext, decode_key, skip_field};
 
-use crate::message::{Batch, CloseReason, Differences, Hello, LONGEST_PLACE, Message, Report, STARTS, Welcome};
+use crate::message::{
+    Batch, CloseReason, Differences, Hello, MAX_EARLIER_STARTS, MAX_PLACE_BYTES, Message, Report, Welcome,
+};
 use crate::packed;
 use crate::proto::{
     Kind, WireAck, WireBatch, WireChange, WireClose, WireDifferences, WireHello, WireNack, WireNodes, WireObjectState,
@@ -23,7 +25,7 @@ pub enum WireError {
     Truncated,
     #[error("the message has a field with a value that is out of range")]
     Malformed,
-    #[error("the message is longer than {} bytes", crate::MAX_MESSAGE)]
+    #[error("the message is longer than {} bytes", crate::MAX_MESSAGE_BYTES)]
     TooLong,
     #[error("the message has more than {MAX_FIELDS} fields")]
     TooManyFields,
@@ -40,7 +42,7 @@ impl From<bytes::TryGetError> for WireError {
 impl Message {
     /// Contents are slices of the bytes given, not copies.
     pub fn decode(mut bytes: Bytes) -> Result<Self, WireError> {
-        if bytes.len() > crate::MAX_MESSAGE {
+        if bytes.len() > crate::MAX_MESSAGE_BYTES {
             return Err(WireError::TooLong);
         }
         let number = bytes.try_get_u8()?;
@@ -111,7 +113,7 @@ fn each<A, B>(list: Vec<A>, read: impl FnMut(A) -> Result<B, WireError>) -> Resu
 
 fn hello(mut hello: WireHello) -> Result<Hello, WireError> {
     let seen = Position { incarnation: hello.seen_incarnation, revision: hello.seen_revision };
-    hello.place.truncate(LONGEST_PLACE);
+    hello.place.truncate(MAX_PLACE_BYTES);
     Ok(Hello {
         min_version: version(hello.min_version)?,
         max_version: version(hello.max_version)?,
@@ -121,7 +123,7 @@ fn hello(mut hello: WireHello) -> Result<Hello, WireError> {
         root: if hello.root.is_empty() { 0 } else { hello.root.try_get_u128()? },
         holds: hello.holds,
         start: hello.start,
-        before: packed::read_hashes(hello.before, STARTS)?,
+        before: packed::read_hashes(hello.before, MAX_EARLIER_STARTS)?,
         place: lossy(&hello.place),
     })
 }

@@ -79,7 +79,7 @@ fn a_list_without_end_is_refused_before_it_is_decoded() {
     let extra = (0..2_000).map(|n| format!("core/configmaps/n/{n}").into()).collect();
     let long = Message::Differences(Differences { walk: 1, extra, ..Default::default() });
     assert_eq!(Message::decode(long.encode()), Ok(long));
-    let bytes = Bytes::from(vec![10; MAX_MESSAGE + 1]);
+    let bytes = Bytes::from(vec![10; MAX_MESSAGE_BYTES + 1]);
     assert_eq!(Message::decode(bytes), Err(WireError::TooLong));
 }
 
@@ -102,7 +102,7 @@ fn a_list_of_starts_and_a_place_are_cut_to_their_bounds() {
         _ => None,
     });
     let long = Hello { before: vec![1; 100], place: "x".repeat(1_000), ..hello.unwrap() };
-    let expected = Hello { before: vec![1; STARTS], place: "x".repeat(LONGEST_PLACE), ..long.clone() };
+    let expected = Hello { before: vec![1; MAX_EARLIER_STARTS], place: "x".repeat(MAX_PLACE_BYTES), ..long.clone() };
     assert_eq!(Message::decode(Message::Hello(long).encode()), Ok(Message::Hello(expected)));
 }
 

@@ -515,7 +515,7 @@ impl World {
         if deleted.iter().any(|key| self.desired.get(key).is_some()) {
             self.violate("instructed to delete what is desired".into());
         }
-        let (few, empty) = (deleted.len() as u64 <= HANDFUL, self.desired.count() == 0);
+        let (few, empty) = (deleted.len() as u64 <= MAX_UNHELD_DELETIONS, self.desired.count() == 0);
         if !self.confirmed.contains(&batch.session)
             && !deleted.is_empty()
             && (empty || (!few && deleted.len() * 2 > 14))
