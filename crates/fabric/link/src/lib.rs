@@ -1,8 +1,8 @@
 //! The protocol between center and edge: two state machines without I/O, clock or threads.
 //!
 //! A driver passes in events (a message came, a transaction is durable, time passed) and carries out the outputs (send
-//! this, apply that). The same code runs under a real connection, which is in [`transport`], and under the simulation in
-//! `tests/`, which cuts, delays, crashes and fails everything it can. The guarantees of the protocol are in
+//! this, apply that). The same code runs under a real connection, which is in [`transport`], and under the simulation
+//! in `tests/`, which cuts, delays, crashes and fails everything it can. The guarantees of the protocol are in
 //! `docs/link.md`, the messages in `docs/reference/link.proto`.
 
 pub mod admission;

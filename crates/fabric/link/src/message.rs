@@ -26,8 +26,8 @@ pub enum Message {
         seq: u64,
         holds: u64,
     },
-    /// Edge: these keys could not be applied and were left out. Without keys, nothing could be written, and the edge tries
-    /// again.
+    /// Edge: these keys could not be applied and were left out. Without keys, nothing could be written, and the edge
+    /// tries again.
     Nack {
         session: u64,
         seq: u64,
@@ -48,7 +48,8 @@ pub enum Message {
         reason: CloseReason,
         retry_after: Option<Millis>,
     },
-    /// Center: open a tunnel and show this ticket there. The driver of the edge does this; the state machines ignore it.
+    /// Center: open a tunnel and show this ticket there. The driver of the edge does this; the state machines ignore
+    /// it.
     Open {
         ticket: u128,
     },
@@ -97,8 +98,8 @@ pub struct Batch {
     pub session: u64,
     pub seq: u64,
     pub position: Position,
-    /// An operator decided that the edge follows this center although its history is another one. The edge then makes all
-    /// reports again.
+    /// An operator decided that the edge follows this center although its history is another one. The edge then makes
+    /// all reports again.
     pub adopt: bool,
     /// `None` deletes the object.
     pub changes: Vec<(Key, Option<Bytes>)>,

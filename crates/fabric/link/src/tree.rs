@@ -1,7 +1,7 @@
 //! The hash tree over `key → content`: sixteen children to a node, by the digits of the key's hash.
 //!
-//! A node's digest is the sum of its entries' hashes. A change therefore costs one addition at any size, and inner nodes
-//! are not stored: the entries below a prefix are a range of key hashes.
+//! A node's digest is the sum of its entries' hashes. A change therefore costs one addition at any size, and inner
+//! nodes are not stored: the entries below a prefix are a range of key hashes.
 
 use std::collections::BTreeMap;
 
@@ -163,7 +163,9 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn the_root_depends_on_what_is_held_only(changes in proptest::collection::vec((0u8..20, proptest::option::of(0u8..4)), 0..60)) {
+        fn the_root_depends_on_what_is_held_only(
+            changes in proptest::collection::vec((0u8..20, proptest::option::of(0u8..4)), 0..60),
+        ) {
             let mut tree = HashTree::default();
             let mut model = BTreeMap::new();
             for (key, content) in changes {

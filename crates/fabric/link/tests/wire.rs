@@ -131,7 +131,9 @@ proptest! {
     }
 
     #[test]
-    fn nothing_near_a_message_panics(which in any::<usize>(), at in any::<usize>(), with in any::<u8>(), cut in any::<usize>()) {
+    fn nothing_near_a_message_panics(
+        which in any::<usize>(), at in any::<usize>(), with in any::<u8>(), cut in any::<usize>(),
+    ) {
         let messages = messages();
         let mut bytes = messages[which % messages.len()].encode().to_vec();
         let (at, cut) = (at % bytes.len(), cut % bytes.len());

@@ -91,8 +91,8 @@ impl Session {
         }
     }
 
-    /// Decides all waiting deletions together: they are sent as a whole or held as a whole. Intended deletions are always
-    /// sent.
+    /// Decides all waiting deletions together: they are sent as a whole or held as a whole. Intended deletions are
+    /// always sent.
     fn decide(&mut self, desired: &dyn Desired) {
         let intended: Vec<Key> = self.deletes.iter().filter(|key| desired.is_intended(key)).cloned().collect();
         self.fuse.spend_intended(intended.len() as u64);
@@ -118,8 +118,8 @@ impl Session {
         }
     }
 
-    /// Queues a decided deletion. The order is the reverse of delivery: workloads before what they read, namespaces after
-    /// their contents.
+    /// Queues a decided deletion. The order is the reverse of delivery: workloads before what they read, namespaces
+    /// after their contents.
     fn go(&mut self, key: Key, desired: &dyn Desired) {
         let turn = match desired.turn(&key) {
             Turn::First => Turn::Last,

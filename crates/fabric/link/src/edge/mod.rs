@@ -59,8 +59,8 @@ pub enum Output {
         ticket: u64,
         batch: Batch,
     },
-    /// The driver removes these reports from the outbox, unless there are newer ones, and moves `seen` on to `at` in the
-    /// same transaction.
+    /// The driver removes these reports from the outbox, unless there are newer ones, and moves `seen` on to `at` in
+    /// the same transaction.
     ReportsAcked {
         at: Position,
         reports: Vec<(Key, Version)>,

@@ -48,8 +48,8 @@ impl MemoryHolding {
         }
     }
 
-    /// Moves `seen` on. It never moves back within an incarnation: a report may be stored at the center after a batch was
-    /// made, and acked before that batch is applied.
+    /// Moves `seen` on. It never moves back within an incarnation: a report may be stored at the center after a batch
+    /// was made, and acked before that batch is applied.
     fn see(&mut self, at: Position) {
         if self.seen.is_none_or(|seen| seen.incarnation != at.incarnation || seen.revision < at.revision) {
             self.seen = Some(at);

@@ -1,7 +1,7 @@
 //! A bidirectional channel of messages on a byte stream of its own.
 //!
-//! It carries the session of an edge, of which a center has thousands, so an idle channel keeps no buffers. HTTP/2 is not
-//! used because it keeps about thirty kilobytes of buffers for each connection, idle or not.
+//! It carries the session of an edge, of which a center has thousands, so an idle channel keeps no buffers. HTTP/2 is
+//! not used because it keeps about thirty kilobytes of buffers for each connection, idle or not.
 
 use std::{
     future::poll_fn,
@@ -68,8 +68,8 @@ impl Drop for Shared {
 }
 
 impl LineSender {
-    /// Waits for room in the queue, then sends. A message that exceeds the limit ends the channel, as the session cannot
-    /// go on without it.
+    /// Waits for room in the queue, then sends. A message that exceeds the limit ends the channel, as the session
+    /// cannot go on without it.
     pub async fn send(&self, message: Message) -> Result<(), Gone> {
         let mut frame = self.encode(&message)?;
         drop(message);

@@ -44,8 +44,8 @@ impl Pipe {
         self.state().gone
     }
 
-    /// Puts the piece in if there is room. `Ok(Some(piece))` returns it if there is none; `Err` means that the reader is
-    /// gone.
+    /// Puts the piece in if there is room. `Ok(Some(piece))` returns it if there is none; `Err` means that the reader
+    /// is gone.
     pub fn try_put(&self, piece: Bytes) -> Result<Option<Bytes>, ()> {
         let mut state = self.state();
         if state.gone || state.ended {

@@ -87,8 +87,8 @@ impl Proxy {
     }
 }
 
-/// Whether an entry of NO_PROXY covers the host. An entry is `*`, a domain with its subdomains, an address or a network;
-/// all may have a port.
+/// Whether an entry of NO_PROXY covers the host. An entry is `*`, a domain with its subdomains, an address or a
+/// network; all may have a port.
 fn covers(except: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool {
     if except == "*" {
         return true;
