@@ -64,21 +64,21 @@ impl Authority {
     }
 }
 
-/// What an edge remembers: hashes alone.
+/// What an edge remembers: hashes without contents, as thousands of edges are in one process.
 #[derive(Default)]
-struct Disk {
+struct HashesOnly {
     tree: HashTree,
     seen: Option<Position>,
     says: Option<Report>,
 }
 
-impl AsRef<HashTree> for Disk {
+impl AsRef<HashTree> for HashesOnly {
     fn as_ref(&self) -> &HashTree {
         &self.tree
     }
 }
 
-impl Holding for Disk {
+impl Holding for HashesOnly {
     fn seen(&self) -> Option<Position> {
         self.seen
     }
@@ -93,7 +93,7 @@ impl Holding for Disk {
 pub(crate) async fn edge(fleet: Arc<Fleet>, dial: Dial, seed: u64, wait: Duration, mut storm: watch::Receiver<u64>) {
     let begun = Instant::now();
     let mut machine = link::Edge::new(0, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let (mut disk, mut link): (Disk, Option<Line>) = Default::default();
+    let (mut disk, mut link): (HashesOnly, Option<Line>) = Default::default();
     let (mut online, mut has_it, mut said) = (false, false, fleet.says.subscribe());
     tokio::time::sleep(wait).await;
     let mut ticks = tokio::time::interval(Duration::from_millis(500));

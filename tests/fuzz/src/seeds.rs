@@ -153,3 +153,17 @@ pub(crate) fn spdy() -> Vec<Vec<u8>> {
     let stored = opened(1, "7801000e00f1ff0000000100000001610000000162");
     vec![first.clone(), [first, second, rest.concat()].concat(), [stored, rest.concat()].concat()]
 }
+
+/// Every message between center and edge.
+pub(crate) fn link_messages() -> Vec<Vec<u8>> {
+    link::testing::messages().iter().map(|(_, message)| message.encode().to_vec()).collect()
+}
+
+/// Each message in its frame, compressed where that helps, and all of them in a row.
+pub(crate) fn link_frames() -> Vec<Vec<u8>> {
+    let frame = |(_, message): &(&str, link::Message)| link::testing::frame(message).to_vec();
+    let mut all: Vec<Vec<u8>> = link::testing::messages().iter().map(frame).collect();
+    all.push(all.concat());
+    all.push(b"\x02\0\0\0\x22{\"code\":403,\"message\":\"not you\"}  ".to_vec());
+    all
+}

@@ -40,6 +40,8 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "customize", seeds: seeds::customizations, run: customized },
     Target { name: "websocket", seeds: seeds::websockets, run: websocket },
     Target { name: "spdy", seeds: seeds::spdy, run: spdy },
+    Target { name: "link", seeds: seeds::link_messages, run: link_message },
+    Target { name: "link-frames", seeds: seeds::link_frames, run: link_frames },
 ];
 
 const NOW: &str = "2026-11-15T20:28:48Z";
@@ -291,5 +293,21 @@ fn spdy(input: &[u8]) -> Verdict {
         (all, data, None)
     };
     let (whole, pieces) = (read(input.len().max(1)), read(7));
+    if whole == pieces { Ok(()) } else { Err(format!("whole it is {whole:?}, in pieces {pieces:?}")) }
+}
+
+/// A message that is accepted is encoded to bytes that mean the same.
+fn link_message(input: &[u8]) -> Verdict {
+    let Ok(message) = link::Message::decode(bytes::Bytes::copy_from_slice(input)) else { return Ok(()) };
+    match link::Message::decode(message.encode()) {
+        Ok(again) if again == message => Ok(()),
+        again => Err(format!("{message:?} came back as {again:?}")),
+    }
+}
+
+/// However frames are cut, they hold the same messages and end with the same error.
+fn link_frames(input: &[u8]) -> Verdict {
+    let read = |piece: usize| link::testing::read_frames(input.chunks(piece).map(bytes::Bytes::copy_from_slice));
+    let (whole, pieces) = (read(input.len().max(1)), read(3));
     if whole == pieces { Ok(()) } else { Err(format!("whole it is {whole:?}, in pieces {pieces:?}")) }
 }

@@ -122,8 +122,8 @@ impl Agent {
     /// a machine that was started again from a second machine with a copy of the data.
     async fn count_start(&self, server: &Server, mut place: String) -> Start {
         let mut before = self.book.starts();
-        before.truncate(link::STARTS - 1);
-        while place.len() > link::LONGEST_PLACE {
+        before.truncate(link::MAX_EARLIER_STARTS - 1);
+        while place.len() > link::MAX_PLACE_BYTES {
             place.pop();
         }
         let start = Start { id: rand::random_range(1..=u64::MAX), before, place };

@@ -1,30 +1,30 @@
-//! How thousands of edges come back at a rate that the center can bear: edges wait at random, ever longer, and the center
-//! gives those it turns away an appointment instead of a race.
+//! Reconnects of thousands of edges at a bounded rate: edges back off exponentially with jitter, and the center gives
+//! every edge that it refuses a time to come again.
 
 use crate::types::Millis;
 
-const FIRST: Millis = 500;
-const LONGEST: Millis = 60_000;
+const MIN_BACKOFF: Millis = 500;
+const MAX_BACKOFF: Millis = 60_000;
 
-/// How long an edge waits before it dials again, after so many attempts in a row that failed. `random` is any number.
+/// Backoff before an edge dials again, after `attempt` failures in a row. `random` is any number.
 ///
-/// An appointment is kept, with a little spread behind it as clocks and timers of many edges agree too well.
+/// An edge keeps the time that the center gave it, plus jitter, as the timers of many edges would fire together.
 pub fn reconnect_delay(attempt: u32, retry_after: Option<Millis>, random: u64) -> Millis {
     if let Some(after) = retry_after {
-        let after = after.min(60 * LONGEST);
+        let after = after.min(60 * MAX_BACKOFF);
         return after + random % (after / 8 + 100);
     }
-    let most = FIRST.saturating_mul(1 << attempt.min(16)).min(LONGEST);
+    let most = MIN_BACKOFF.saturating_mul(1 << attempt.min(16)).min(MAX_BACKOFF);
     most / 2 + random % (most / 2 + 1)
 }
 
-/// Admits at a bounded rate, after a burst. Who is refused is told when its turn is, and turns are handed out once.
+/// A token bucket. A refused caller is given its own time to come again.
 #[derive(Debug, Clone)]
 pub struct Admission {
-    /// Milliseconds between two admissions, as a fraction of a thousand for rates above one per millisecond.
+    /// Time between two admissions; microseconds allow rates above one per millisecond.
     gap_micros: u64,
     burst: u64,
-    /// When, in microseconds, the bucket would be full if nobody came any more.
+    /// Time in microseconds at which the bucket would be full without further admissions.
     full_at: u64,
     /// The last appointment given, in microseconds.
     booked: u64,
@@ -40,7 +40,7 @@ impl Admission {
         }
     }
 
-    /// `Err` is how long to wait before coming again.
+    /// `Err` is the time to wait before the next attempt.
     pub fn admit(&mut self, now: Millis) -> Result<(), Millis> {
         let now = now.saturating_mul(1000);
         let next = self.full_at.max(now) + self.gap_micros;
@@ -48,7 +48,7 @@ impl Admission {
             self.full_at = next;
             return Ok(());
         }
-        // Half of the rate is for appointments, so that who comes late or without one finds the door open as well.
+        // Appointments use half of the rate; the other half is for edges that come late or without one.
         self.booked = self.booked.max(now) + 2 * self.gap_micros;
         Err((self.booked - now).div_ceil(1000).max(1))
     }
@@ -63,10 +63,10 @@ mod tests {
         for attempt in 0..80 {
             for random in [0, 1, 77_777, u64::MAX] {
                 let delay = reconnect_delay(attempt, None, random);
-                assert!((FIRST / 2..=LONGEST).contains(&delay), "{attempt} {random}: {delay}");
+                assert!((MIN_BACKOFF / 2..=MAX_BACKOFF).contains(&delay), "{attempt} {random}: {delay}");
             }
         }
-        assert!(reconnect_delay(10, None, 0) >= LONGEST / 2);
+        assert!(reconnect_delay(10, None, 0) >= MAX_BACKOFF / 2);
         let kept = reconnect_delay(0, Some(8_000), 12_345);
         assert!((8_000..=9_100).contains(&kept));
     }

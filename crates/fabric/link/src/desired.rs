@@ -1,4 +1,4 @@
-//! What the machines ask of whoever holds the objects: at the center what an edge should hold, at the edge what it does.
+//! The storage behind the state machines: at the center what an edge should hold, at the edge what it holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,45 +9,45 @@ use crate::queue::Turn;
 use crate::tree::{HashTree, Tree};
 use crate::types::{Key, Position, Version};
 
-/// What one edge should hold. Many sessions share one, by reference: a session keeps no content.
+/// The set of objects that one edge should hold. Many sessions share one by reference; a session keeps no content.
 ///
-/// Whoever implements it passes every later change to the session as [`crate::CenterInput::Changed`], from before the
-/// session is given its first message, so that nothing lies between the digest and the changes.
+/// The driver passes every change to the session as [`crate::CenterInput::Changed`], beginning before the session
+/// handles its first message, so that no change is lost between the digest and the first notification.
 pub trait Desired: Tree {
-    /// False while the set is still being put together: nothing may be deleted by it.
+    /// False while the set is incomplete. An incomplete set must not delete anything.
     fn ready(&self) -> bool;
     fn get(&self, key: &str) -> Option<Bytes>;
-    /// What a key should have cannot be said at present: an edge that has it keeps it as it is.
+    /// The content of this key is not known at present. An edge that has the object keeps it unchanged.
     fn is_held(&self, _key: &str) -> bool {
         false
     }
-    /// The owner of the object has stated that its removal is intended: the deletion fuse lets it go.
+    /// The owner of the object has stated that its removal is intended, so the deletion fuse permits it.
     fn is_intended(&self, _key: &str) -> bool {
         false
     }
-    /// It is no object of anybody's, but tells the edge about the others: it goes with the last of them and is not
-    /// counted.
+    /// The object belongs to no user and only describes the others. It is deleted with the last of them and does not
+    /// count.
     fn is_incidental(&self, _key: &str) -> bool {
         false
     }
-    /// When it goes, if others wait too.
+    /// The order of delivery among keys that wait.
     fn turn(&self, _key: &str) -> Turn {
         Turn::default()
     }
-    /// How far into the center's history this set is, by a consistent read.
+    /// The position of this set in the center's history, by a consistent read.
     fn position(&self) -> Position;
-    /// The last revision that belongs to an incarnation of this center, `None` if it never had that incarnation. A
-    /// center restored from a backup does not know what came after, and is found out by that.
+    /// The last revision of an incarnation of this center; `None` if it never had that incarnation. A center that was
+    /// restored from a backup is detected by this, as it does not know later revisions.
     fn through(&self, incarnation: u64) -> Option<u64>;
 }
 
-/// What an edge holds, as committed; read again at every question.
+/// The objects that an edge holds, as committed. Every call reads the current state.
 pub trait Holding: Tree {
-    /// The furthest position of the center that anything durable here depends on: the last batch, the last acked report.
+    /// The furthest position of the center that durable data here depends on: that of the last batch or acked report.
     fn seen(&self) -> Option<Position>;
-    /// Reports below this version are void: they are of a former life of this edge or were all made again.
+    /// Reports below this version are void: they are of an earlier data directory, or were all made again.
     fn floor(&self) -> Version;
-    /// What the outbox has for a key, `None` once it is acked.
+    /// The report in the outbox for this key; `None` once it is acked.
     fn report(&self, key: &str) -> Option<Report>;
 }
 
@@ -60,7 +60,7 @@ pub struct MemoryDesired {
     /// The incarnations before this one, each with its last revision.
     past: Vec<Position>,
     pub ready: bool,
-    /// What its owners intend to remove.
+    /// Keys that their owners intend to remove.
     pub intended: BTreeSet<Key>,
 }
 
@@ -87,13 +87,13 @@ impl MemoryDesired {
         &self.objects
     }
 
-    /// Something else was written to the store: the revision grows, the set stays.
+    /// Something outside the set was written to the store: the revision grows.
     pub fn touch(&mut self) -> Position {
         self.position.revision += 1;
         self.position
     }
 
-    /// The center started again.
+    /// The center restarted.
     pub fn restart(&mut self, incarnation: u64) {
         self.past.push(self.position);
         self.position.incarnation = incarnation;

@@ -1,56 +1,57 @@
-//! The deletion fuse: what would take away most of an edge waits until somebody says that it is meant.
+//! The deletion fuse: deletions that would remove most of an edge's objects wait for confirmation.
 //!
-//! Two things are held: deletions that go out together and are more than half of what the edge holds, and deletions that leave it with
-//! less than half of what it held at the beginning of the last minute. An object that is replaced by another is no loss. A deletion that
-//! was confirmed, or that its owner stated to be intended, does not count against what comes after it.
+//! Two sets are held: deletions that go out together and are more than half of what the edge holds, and deletions that
+//! leave it with less than half of what it held at the beginning of the last minute. An object that is replaced by
+//! another is no loss. A deletion that was confirmed, or that its owner stated to be intended, does not count against
+//! later ones.
 //!
-//! All deletions that wait are decided together. Once they are permitted they are spent as a whole, so that what
-//! arrives while they are sent cannot hold the rest of them.
+//! All waiting deletions are decided together. Permitted deletions are spent as a whole, so that later ones cannot hold
+//! the rest of them.
 
 use crate::types::Millis;
 
-/// Up to this many deletions are never held for being a large share.
-pub const HANDFUL: u64 = 5;
+/// Limit of deletions that are never held for being a large share.
+pub const MAX_UNHELD_DELETIONS: u64 = 5;
 
-/// Deletions that are this close together count as one.
-const WINDOW: Millis = 60_000;
+/// Length of the window in which deletions count together.
+const LOSS_WINDOW: Millis = 60_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Fuse {
     since: Millis,
     /// The most objects that the edge held since the window began, without those whose deletion was confirmed.
     baseline: u64,
-    /// How many it held when it last said so.
+    /// Number of objects that the edge held at its last message.
     count: u64,
     /// Deletions that were sent and are not in that count yet.
     outstanding: u64,
-    /// How many more deletions somebody has confirmed.
+    /// Confirmed deletions that were not spent yet.
     allowance: u64,
 }
 
 impl Fuse {
-    /// Somebody confirms deletions.
+    /// An operator confirms deletions.
     pub fn confirm(&mut self, deletions: u64) {
         self.allowance = deletions;
     }
 
-    /// The edge says how many objects it holds.
+    /// The edge reports its number of objects.
     pub fn holds(&mut self, now: Millis, count: u64) {
         self.count = count;
         self.turn(now);
         self.baseline = self.baseline.max(count);
     }
 
-    /// Time passes: what was deleted long ago does not count against what is to be deleted now.
+    /// Begins a new window if the last one is over: older deletions do not count any more.
     pub fn turn(&mut self, now: Millis) {
-        if now.saturating_sub(self.since) > WINDOW {
+        if now.saturating_sub(self.since) > LOSS_WINDOW {
             (self.since, self.baseline) = (now, self.count);
         }
     }
 
-    /// Whether so many deletions may go out now, when so many objects are to stay.
+    /// Whether `pending` deletions may go out now if `staying` objects remain desired.
     pub fn permits(&self, pending: u64, staying: u64) -> bool {
-        let is_small = |deletions: u64| deletions <= HANDFUL || deletions * 2 <= self.baseline;
+        let is_small = |deletions: u64| deletions <= MAX_UNHELD_DELETIONS || deletions * 2 <= self.baseline;
         let left = self.count.saturating_sub(self.outstanding + pending);
         let lost = self.baseline.saturating_sub(left);
         pending <= self.allowance || (staying > 0 && is_small(pending) && is_small(lost))
@@ -65,19 +66,18 @@ impl Fuse {
         self.outstanding += deletions;
     }
 
-    /// Deletions go out that the owner of the objects stated to be intended.
+    /// Deletions that the owner of the objects stated to be intended go out.
     pub fn spend_intended(&mut self, deletions: u64) {
         self.baseline = self.baseline.saturating_sub(deletions);
         self.outstanding += deletions;
     }
 
-    /// The edge has done some of the deletions, and its next count is without them; or they are not to be done any
-    /// more.
+    /// The edge has applied these deletions and its next count is without them, or they are withdrawn.
     pub fn done(&mut self, deletions: u64) {
         self.outstanding = self.outstanding.saturating_sub(deletions);
     }
 
-    /// How many objects the edge holds, without those that are on their way out.
+    /// Number of objects that the edge holds, without those whose deletion was sent.
     pub fn count(&self) -> u64 {
         self.count.saturating_sub(self.outstanding)
     }
@@ -117,7 +117,7 @@ mod tests {
             }
         }
         assert!(!fuse.permits(1, 20));
-        fuse.turn(WINDOW + 1);
+        fuse.turn(LOSS_WINDOW + 1);
         assert!(fuse.permits(1, 20), "what was deleted a minute ago does not count");
     }
 

@@ -1,9 +1,9 @@
-//! Heartbeats: a word at least every fifteen seconds, and a peer that is silent for three times that is gone.
+//! Heartbeats: each side sends something at least every fifteen seconds and gives up a peer after three times that.
 
 use crate::types::Millis;
 
-pub(crate) const HEARTBEAT: Millis = 15_000;
-const DEAD: Millis = 3 * HEARTBEAT;
+pub(crate) const HEARTBEAT_INTERVAL: Millis = 15_000;
+const SILENCE_TIMEOUT: Millis = 3 * HEARTBEAT_INTERVAL;
 
 #[derive(Debug)]
 pub(crate) struct Liveness {
@@ -25,10 +25,10 @@ impl Liveness {
     }
 
     pub fn dead(&self, now: Millis) -> bool {
-        now.saturating_sub(self.heard) > DEAD
+        now.saturating_sub(self.heard) > SILENCE_TIMEOUT
     }
 
     pub fn due(&self, now: Millis) -> bool {
-        now.saturating_sub(self.sent) >= HEARTBEAT
+        now.saturating_sub(self.sent) >= HEARTBEAT_INTERVAL
     }
 }

@@ -1,7 +1,8 @@
-//! What center and edge say to each other.
+//! The messages between center and edge. Their encoding is described in `docs/reference/link.proto`.
 
 use bytes::Bytes;
 
+pub use crate::proto::CloseReason;
 use crate::tree::Prefix;
 use crate::types::{Key, Millis, Position, Version};
 use crate::walk::Node;
@@ -10,21 +11,23 @@ use crate::walk::Node;
 pub enum Message {
     Hello(Hello),
     Welcome(Welcome),
-    /// Center: what these nodes of the tree are like in the desired set.
+    /// Center: nodes of the hash tree over the desired set.
     Nodes {
         walk: u64,
         nodes: Vec<Node>,
     },
-    /// Edge: where that differs from what it holds.
+    /// Edge: where these nodes differ from what it holds.
     Differences(Differences),
     Batch(Batch),
-    /// Edge: everything of this batch is durable, but for the keys that a nack named before. `holds` is the number of objects.
+    /// Edge: everything of this batch is durable, except for the keys of an earlier nack. `holds` is the number of
+    /// objects that the edge has now.
     Ack {
         session: u64,
         seq: u64,
         holds: u64,
     },
-    /// Edge: these keys could not be applied and were left out. Without keys: the batch waits, the edge tries again.
+    /// Edge: these keys could not be applied and were left out. Without keys, nothing could be written, and the edge
+    /// tries again.
     Nack {
         session: u64,
         seq: u64,
@@ -45,11 +48,12 @@ pub enum Message {
         reason: CloseReason,
         retry_after: Option<Millis>,
     },
-    /// Center: open a tunnel and show this ticket there. Who drives the edge does so; the machines know nothing of tunnels.
+    /// Center: open a tunnel and show this ticket there. The driver of the edge does this; the state machines ignore
+    /// it.
     Open {
         ticket: u128,
     },
-    /// From a newer peer; to be ignored.
+    /// A kind of message that only a newer peer knows. It is ignored.
     Unknown(u8),
 }
 
@@ -63,18 +67,19 @@ pub struct Hello {
     pub floor: Version,
     pub root: u128,
     pub holds: u64,
-    /// Which start of the edge's program this is: a random number, 0 for an edge of an earlier version.
+    /// Random number of this start of the edge's program; 0 for an edge of an earlier version.
     pub start: u64,
-    /// The starts before it, the last one first, and where the edge is, for people. Both are said in the first session
-    /// of a start, and after a session that the center ended in favour of another.
+    /// The starts before this one, the last one first. Sent, like `place`, in the first session of a start and after a
+    /// session that the center ended in favour of another.
     pub before: Vec<u64>,
+    /// Machine and data directory of the edge, for people.
     pub place: String,
 }
 
-/// The starts of an edge's program that a hello speaks of, besides its own.
-pub const STARTS: usize = 8;
-/// The longest description of a place, in bytes.
-pub const LONGEST_PLACE: usize = 160;
+/// Limit of earlier starts in a hello.
+pub const MAX_EARLIER_STARTS: usize = 8;
+/// Limit of the description of an edge's place, in bytes.
+pub const MAX_PLACE_BYTES: usize = 160;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Welcome {
@@ -82,20 +87,21 @@ pub struct Welcome {
     pub features: u64,
     pub session: u64,
     pub position: Position,
-    /// How far the center knows the incarnation that the edge has seen. Less than the edge has seen means that this
-    /// center was restored from a backup, `None` that it is another one altogether.
+    /// The last revision that the center knows of the incarnation that the edge has seen. A revision below the one seen
+    /// means that the center was restored from a backup; `None` means that it is another center.
     pub through: Option<u64>,
 }
 
-/// Ordered by `seq` from 1 within a session; applied in one transaction.
+/// Changes that the edge applies in one transaction. `seq` counts from 1 within a session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
     pub session: u64,
     pub seq: u64,
     pub position: Position,
-    /// Somebody decided that the edge shall follow this center although its history is another one. Reports start anew.
+    /// An operator decided that the edge follows this center although its history is another one. The edge then makes
+    /// all reports again.
     pub adopt: bool,
-    /// `None` deletes.
+    /// `None` deletes the object.
     pub changes: Vec<(Key, Option<Bytes>)>,
 }
 
@@ -104,7 +110,7 @@ pub struct Batch {
 pub struct Report {
     pub key: Key,
     pub version: Version,
-    /// `None`: it is gone.
+    /// `None` if the object is gone.
     pub state: Option<Bytes>,
 }
 
@@ -113,36 +119,12 @@ pub struct Differences {
     pub walk: u64,
     /// Nodes to be described further.
     pub want: Vec<Prefix>,
-    /// Nodes of which the edge has nothing.
+    /// Nodes under which the edge holds nothing.
     pub all: Vec<Prefix>,
-    /// Entries that the edge lacks or has otherwise, by the key's hash: the edge may not know the key.
+    /// Hashes of keys that the edge lacks or holds with other content. The edge may not know the key itself.
     pub need: Vec<u64>,
-    /// Keys that the edge has otherwise or that the center did not name.
+    /// Keys that the edge holds with other content or that the center did not describe.
     pub extra: Vec<Key>,
-    /// Nothing more comes in this walk.
+    /// This is the last message of the walk.
     pub done: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CloseReason {
-    /// Also any reason of a newer peer.
-    Other,
-    /// Too many come at once.
-    Busy,
-    /// The desired set is still being put together.
-    NotReady,
-    /// No protocol version in common.
-    Incompatible,
-    /// The edge opened another connection.
-    Superseded,
-    /// What came makes no sense at this point.
-    Protocol,
-    /// The reports could not be stored.
-    Storage,
-    /// The edge is not known any more.
-    Revoked,
-    /// Nothing was heard for too long.
-    Silent,
-    /// Another machine uses the same identity, and that one is let in.
-    Shared,
 }

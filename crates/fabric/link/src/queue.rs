@@ -1,11 +1,11 @@
-//! Keys that wait to be sent: first come first served, each once. What is sent is looked up when its turn comes, so the
-//! latest content wins and waiting costs a key, not a content.
+//! A queue of keys to be sent, each at most once, in order of arrival. The content is looked up when a key is sent, so
+//! the latest content wins and a queued object costs a key only.
 
 use std::collections::{HashSet, VecDeque};
 
 use crate::types::Key;
 
-/// What others are made of goes before them, whoever came first.
+/// The order of delivery. Objects that others depend on are sent before them, regardless of arrival.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Turn {
     First,
@@ -31,13 +31,13 @@ impl KeyQueue {
         let key = self.order.iter_mut().find_map(VecDeque::pop_front)?;
         self.members.remove(&key);
         if self.members.is_empty() {
-            // An idle session keeps no room for the burst that once passed through it.
+            // Releases the capacity that a burst left behind.
             *self = Self::default();
         }
         Some(key)
     }
 
-    /// Back to the front: it did not fit.
+    /// Returns a key that did not fit into the batch to the front of the queue.
     pub fn put_back(&mut self, key: Key, turn: Turn) {
         if self.members.insert(key.clone()) {
             self.order[turn as usize].push_front(key);
@@ -56,7 +56,7 @@ impl KeyQueue {
         self.members.is_empty()
     }
 
-    /// Bytes held, roughly.
+    /// Approximate memory in bytes.
     pub fn memory(&self) -> usize {
         (self.order.iter().map(VecDeque::capacity).sum::<usize>() + 2 * self.members.capacity()) * size_of::<Key>()
     }

@@ -1,32 +1,32 @@
 //! The hash tree over `key → content`: sixteen children to a node, by the digits of the key's hash.
 //!
-//! A node's digest is the sum of its entries' hashes, so a change costs one addition whatever the size, and no inner node
-//! needs to be stored: what lies below a prefix is a range of key hashes.
+//! A node's digest is the sum of its entries' hashes. A change therefore costs one addition at any size, and inner
+//! nodes are not stored: the entries below a prefix are a range of key hashes.
 
 use std::collections::BTreeMap;
 
 use crate::types::{Key, entry_hash, key_hash};
 
-/// Hexadecimal digits of a key hash, at most sixteen: a node of the tree.
+/// A node of the tree: at most sixteen hexadecimal digits of a key hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Prefix {
     depth: u8,
     bits: u64,
 }
 
-/// What is known of a node without its entries. Half of the digest, as an inner node is only a signpost.
+/// Size and digest of a node. Half of the digest is enough, as inner nodes only direct the search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     pub count: u64,
     pub digest: u64,
 }
 
-/// What both sides can be asked about the objects they hold or want held.
+/// A set of objects that can be compared with the other side's.
 pub trait Tree {
     fn count(&self) -> u64;
     /// The sum of all entry hashes, wrapping.
     fn root(&self) -> u128;
-    /// Every entry whose key hash lies within the bounds, both included, in that order.
+    /// Visits every entry whose key hash is within the inclusive bounds, in the order of the hashes.
     fn range(&self, from: u64, to: u64, visit: &mut dyn FnMut(u64, &Key, u128));
 
     fn summary(&self, prefix: Prefix) -> Summary {
@@ -68,7 +68,7 @@ impl Prefix {
         self.bits
     }
 
-    /// The largest.
+    /// The largest key hash below this node.
     pub fn last(self) -> u64 {
         self.bits | self.rest()
     }
@@ -84,7 +84,7 @@ impl Prefix {
     }
 }
 
-/// The tree in memory.
+/// A tree in memory.
 #[derive(Clone, Debug, Default)]
 pub struct HashTree {
     entries: BTreeMap<(u64, Key), u128>,
@@ -96,7 +96,7 @@ impl HashTree {
         self.insert_hash(key, entry_hash(key, content));
     }
 
-    /// The same where the content is not at hand, only what [`entry_hash`] made of it.
+    /// The same for a content of which only the [`entry_hash`] is known.
     pub fn insert_hash(&mut self, key: &Key, hash: u128) {
         let before = self.entries.insert((key_hash(key), key.clone()), hash);
         self.root = self.root.wrapping_sub(before.unwrap_or(0)).wrapping_add(hash);
@@ -119,7 +119,6 @@ impl AsRef<HashTree> for HashTree {
     }
 }
 
-/// Whoever has a tree can be asked about it.
 impl<T: AsRef<HashTree>> Tree for T {
     fn count(&self) -> u64 {
         self.as_ref().entries.len() as u64
@@ -164,7 +163,9 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn the_root_depends_on_what_is_held_only(changes in proptest::collection::vec((0u8..20, proptest::option::of(0u8..4)), 0..60)) {
+        fn the_root_depends_on_what_is_held_only(
+            changes in proptest::collection::vec((0u8..20, proptest::option::of(0u8..4)), 0..60),
+        ) {
             let mut tree = HashTree::default();
             let mut model = BTreeMap::new();
             for (key, content) in changes {

@@ -1,33 +1,33 @@
-//! The words that both sides share.
+//! Types that both sides share.
 
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-/// Names an object: opaque here, the store's key in practice. Shared, as queues hold many of them.
+/// The name of an object: opaque here, the store's key in practice. Shared, as queues hold many keys.
 pub type Key = Arc<str>;
 
 /// A time in milliseconds, from a monotonic clock with any origin.
 pub type Millis = u64;
 
-/// A point in the center's history: which life of its store, and how far into it.
+/// A point in the center's history: an incarnation of its store and a revision within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Position {
-    /// Chosen at random, never zero, at every start of the center and remembered in its store with the revision it began at.
+    /// Random and never zero. Chosen at every start of the center and stored there with the revision it began at.
     pub incarnation: u64,
     pub revision: u64,
 }
 
-/// Orders the states that an edge reports of one key.
+/// The version of a reported state; orders the states of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
-    /// When the edge's data directory was made, so that an edge that starts anew counts above its former self.
+    /// Time at which the edge's data directory was made, so that an edge with a new one counts above its predecessor.
     pub epoch: u64,
-    /// Grows with every local change, durably.
+    /// Grows with every local change and is durable.
     pub counter: u64,
 }
 
-/// Where a key lies in the hash tree.
+/// The position of a key in the hash tree.
 pub fn key_hash(key: &str) -> u64 {
     let hash = Sha256::digest(key.as_bytes());
     let mut first = [0; 8];
@@ -35,7 +35,7 @@ pub fn key_hash(key: &str) -> u64 {
     u64::from_be_bytes(first)
 }
 
-/// What stands for a key and its content in the tree: equal hashes mean equal objects.
+/// The hash of a key and its content in the tree. Equal hashes mean equal objects.
 pub fn entry_hash(key: &str, content: &[u8]) -> u128 {
     let mut hasher = Sha256::new();
     hasher.update((key.len() as u64).to_be_bytes());

@@ -1,29 +1,29 @@
-//! The walk over two hash trees: the center describes nodes, the edge says where it differs, and so on down.
+//! The walk over two hash trees, from the root down: the center describes nodes, the edge answers where it differs.
 
 use crate::message::Differences;
 use crate::tree::{Prefix, Summary, Tree};
 use crate::types::Key;
 
-/// A node with no more entries than this is described by them rather than by its children: about the same bytes, one step
-/// less.
-const FEW: u64 = 8;
+/// A node with at most this many entries is described by its entries rather than by its children. Both take about the
+/// same bytes, and entries save a round trip.
+const MAX_INLINE_ENTRIES: u64 = 8;
 
-/// Nodes asked for in one message, and keys or hashes named in one: what bounds the length of a message.
-const NODES: usize = 64;
-const NAMES: usize = 512;
+/// Limits of one message: nodes asked for, and keys or key hashes listed.
+const MAX_WANTED_NODES: usize = 64;
+const MAX_LISTED_KEYS: usize = 512;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Node {
     Children(Prefix, Box<[Summary; 16]>),
-    /// Key hash and entry hash of everything below.
+    /// Key hash and entry hash of every entry below the prefix.
     Entries(Prefix, Vec<(u64, u128)>),
 }
 
-/// The center's part.
+/// The center's part of a walk: describes one node.
 pub(crate) fn describe(tree: &(impl Tree + ?Sized), prefix: Prefix) -> Node {
     let children = tree.children(prefix);
     let count: u64 = children.iter().map(|child| child.count).sum();
-    if count > FEW && prefix.depth() < 16 {
+    if count > MAX_INLINE_ENTRIES && prefix.depth() < 16 {
         return Node::Children(prefix, Box::new(children));
     }
     let mut entries = Vec::with_capacity(count as usize);
@@ -31,7 +31,7 @@ pub(crate) fn describe(tree: &(impl Tree + ?Sized), prefix: Prefix) -> Node {
     Node::Entries(prefix, entries)
 }
 
-/// The edge's part, which remembers what is still to be asked.
+/// The edge's part of a walk: remembers the nodes that it still has to ask for.
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
     id: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// The messages that answer these nodes; the last one asks for more or ends the walk.
+    /// Returns the messages that answer these nodes. The last one asks for more nodes or ends the walk.
     pub fn answer(&mut self, tree: &(impl Tree + ?Sized), id: u64, nodes: &[Node]) -> Vec<Differences> {
         if id != self.id {
             *self = Self { id, todo: Vec::new() };
@@ -52,17 +52,17 @@ impl Walk {
             }
         }
         let mut messages = Vec::new();
-        for need in found.need.chunks(NAMES) {
+        for need in found.need.chunks(MAX_LISTED_KEYS) {
             messages.push(Differences { walk: id, need: need.to_vec(), ..Default::default() });
         }
-        for extra in found.extra.chunks(NAMES) {
+        for extra in found.extra.chunks(MAX_LISTED_KEYS) {
             messages.push(Differences { walk: id, extra: extra.to_vec(), ..Default::default() });
         }
-        // One message if it fits one, which is the usual case.
-        if found.need.len() + found.extra.len() <= NAMES {
+        // The usual case: everything fits into one message.
+        if found.need.len() + found.extra.len() <= MAX_LISTED_KEYS {
             messages = vec![Differences { walk: id, need: found.need, extra: found.extra, ..Default::default() }];
         }
-        let want = self.todo.split_off(self.todo.len().saturating_sub(NODES));
+        let want = self.todo.split_off(self.todo.len().saturating_sub(MAX_WANTED_NODES));
         if let Some(last) = messages.last_mut() {
             last.done = want.is_empty();
             last.want = want;
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use crate::tree::HashTree;
 
-    /// Walks to the end: the keys that the center would send, and how many messages it took.
+    /// Walks to the end. Returns the keys that the center would send and the number of round trips.
     fn walk(center: &HashTree, edge: &HashTree) -> (BTreeSet<Key>, usize) {
         let (mut keys, mut rounds) = (BTreeSet::new(), 0);
         let mut walk = Walk::default();

@@ -1,19 +1,15 @@
 //! What a reconnect costs on the wire, what a session costs in memory, and what comes first in a session.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
-#[path = "sim/disk.rs"]
-#[allow(dead_code, reason = "the simulation uses all of it")]
-mod disk;
-
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use disk::Disk;
+use selvedge_link::testing::MemoryHolding;
 use selvedge_link::*;
 
 struct Pair {
     desired: MemoryDesired,
-    disk: Disk,
+    disk: MemoryHolding,
     session: Session,
     edge: Edge,
     statuses: Vec<CenterStatus>,
@@ -22,7 +18,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(desired: MemoryDesired, disk: Disk) -> Self {
+    fn new(desired: MemoryDesired, disk: MemoryHolding) -> Self {
         let session = Session::new(7_000_000_001, 0);
         Self { desired, disk, session, edge: Edge::new(0, 1), statuses: Vec::new(), bytes: 0, wire: VecDeque::new() }
     }
@@ -82,8 +78,8 @@ fn thousand() -> MemoryDesired {
     desired
 }
 
-fn synced(desired: &MemoryDesired) -> Disk {
-    let mut pair = Pair::new(desired.clone(), Disk::default());
+fn synced(desired: &MemoryDesired) -> MemoryHolding {
+    let mut pair = Pair::new(desired.clone(), MemoryHolding::default());
     pair.connect();
     assert!(pair.disk.objects == *desired.objects());
     assert!(pair.bytes < 600_000, "a first sync of half a megabyte took {} bytes", pair.bytes);
@@ -140,7 +136,7 @@ fn two_thousand() -> (Pair, Vec<Key>) {
     let mut desired = MemoryDesired::new(1);
     let keys: Vec<Key> = (0..2_000).map(|n| format!("core/configmaps/n/{n:04}").into()).collect();
     keys.iter().for_each(|key| desired.put(key, Bytes::from_static(b"{}")));
-    let mut pair = Pair::new(desired, Disk::default());
+    let mut pair = Pair::new(desired, MemoryHolding::default());
     pair.connect();
     (pair, keys)
 }
@@ -196,7 +192,7 @@ fn what_is_incidental_goes_with_the_last_and_is_not_counted() {
     let mut desired = MemoryDesired::new(1);
     let keys: Vec<Key> = ["config", "core/configmaps/n/a", "core/configmaps/n/b"].map(Key::from).to_vec();
     keys.iter().for_each(|key| desired.put(key, Bytes::from_static(b"{}")));
-    let mut pair = Pair::new(desired, Disk::default());
+    let mut pair = Pair::new(desired, MemoryHolding::default());
     pair.connect();
     pair.withdraw(&keys);
     pair.settle();
@@ -207,7 +203,7 @@ fn what_is_incidental_goes_with_the_last_and_is_not_counted() {
     // Alone it asks nobody.
     let mut desired = MemoryDesired::new(1);
     desired.put(&keys[0], Bytes::from_static(b"{}"));
-    let mut pair = Pair::new(desired, Disk::default());
+    let mut pair = Pair::new(desired, MemoryHolding::default());
     pair.connect();
     pair.withdraw(&keys[..1]);
     pair.settle();
@@ -219,7 +215,7 @@ fn more_deletions_than_the_queue_holds_are_decided_together() {
     let mut desired = MemoryDesired::new(1);
     let keys: Vec<Key> = (0..50_000).map(|n| format!("core/configmaps/n/{n:05}").into()).collect();
     keys.iter().for_each(|key| desired.put(key, Bytes::from_static(b"{}")));
-    let mut pair = Pair::new(desired, Disk::default());
+    let mut pair = Pair::new(desired, MemoryHolding::default());
     pair.connect();
     assert_eq!(pair.disk.objects.len(), 50_000);
     keys[..30_000].iter().for_each(|key| pair.desired.delete(key));
@@ -237,7 +233,7 @@ fn a_center_from_a_backup_changes_nothing() {
     later.put(&"apps/deployments/shop/new".into(), Bytes::from_static(b"z"));
     let disk = synced(&later);
     for center in [backup, MemoryDesired::new(5)] {
-        let mut pair = Pair::new(center, Disk::default());
+        let mut pair = Pair::new(center, MemoryHolding::default());
         pair.disk.commit(&Batch {
             session: 1,
             seq: 1,
@@ -269,7 +265,7 @@ fn more_than_the_queue_holds_arrives_by_another_comparison() {
     for n in 0..25_000 {
         desired.put(&format!("v1/configmaps/n/{n}").into(), Bytes::from_static(b"{}"));
     }
-    let mut pair = Pair::new(desired, Disk::default());
+    let mut pair = Pair::new(desired, MemoryHolding::default());
     pair.connect();
     assert_eq!(pair.disk.objects.len(), 25_000);
     assert_eq!(pair.statuses.last(), Some(&CenterStatus::InSync(true)));
@@ -277,7 +273,7 @@ fn more_than_the_queue_holds_arrives_by_another_comparison() {
 
 #[test]
 fn a_blocked_transport_is_given_nothing() {
-    let mut pair = Pair::new(thousand(), Disk::default());
+    let mut pair = Pair::new(thousand(), MemoryHolding::default());
     pair.say(CenterInput::Blocked(true));
     pair.connect();
     assert!(pair.disk.objects.is_empty());

@@ -1,7 +1,7 @@
 //! An edge in memory: the link's own machine, driven over a line that never leaves the process.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -9,8 +9,8 @@ use std::{
 use bytes::Bytes;
 use identity::User;
 use link::{
-    EdgeInput as Input, EdgeOutput as Output, EdgeStatus, Failure, HashTree, Holding, Key, Message, Position, Report,
-    Version, transport::Line,
+    Batch, EdgeInput as Input, EdgeOutput as Output, EdgeStatus, Failure, Key, Message, testing::MemoryHolding,
+    transport::Line,
 };
 use server::Server;
 use tokio::sync::mpsc;
@@ -18,85 +18,27 @@ use tokio::sync::mpsc;
 use crate::{Fleet, GROUP, session};
 
 #[derive(Default)]
-pub struct Disk {
-    pub objects: BTreeMap<String, Bytes>,
-    tree: HashTree,
-    pub seen: Option<Position>,
-    floor: Version,
-    counter: u64,
-    states: BTreeMap<Key, (Version, Option<Bytes>)>,
-    outbox: BTreeSet<Key>,
+pub struct TestDisk {
+    pub holding: MemoryHolding,
     /// Names that it cannot take.
     pub refuses: BTreeSet<String>,
     pub statuses: Vec<EdgeStatus>,
     pub online: bool,
 }
 
-impl AsRef<HashTree> for Disk {
-    fn as_ref(&self) -> &HashTree {
-        &self.tree
-    }
-}
-
-impl Holding for Disk {
-    fn seen(&self) -> Option<Position> {
-        self.seen
-    }
-    fn floor(&self) -> Version {
-        self.floor
-    }
-    fn report(&self, key: &str) -> Option<Report> {
-        let (key, (version, state)) = self.outbox.get(key).and_then(|key| self.states.get_key_value(key))?;
-        Some(Report { key: key.clone(), version: *version, state: state.clone() })
-    }
-}
-
-impl Disk {
-    fn next(&mut self) -> Version {
-        self.counter += 1;
-        Version { epoch: 1, counter: self.counter }
-    }
-
-    fn see(&mut self, at: Position) {
-        if self.seen.is_none_or(|seen| seen.incarnation != at.incarnation || seen.revision < at.revision) {
-            self.seen = Some(at);
-        }
-    }
-
-    fn apply(&mut self, batch: &link::Batch) -> Result<(), Failure> {
+impl TestDisk {
+    fn apply(&mut self, batch: &Batch) -> Result<(), Failure> {
         let refused: Vec<_> = batch.changes.iter().filter(|(key, _)| self.refuses.contains(&**key)).collect();
         if !refused.is_empty() {
             return Err(Failure::Keys(refused.iter().map(|(key, _)| (key.clone(), "no room".to_owned())).collect()));
         }
-        for (key, content) in &batch.changes {
-            match content {
-                Some(content) => {
-                    self.tree.insert(key, content);
-                    self.objects.insert(key.to_string(), content.clone());
-                }
-                None => {
-                    self.tree.remove(key);
-                    self.objects.remove(&**key);
-                }
-            }
-        }
-        self.see(batch.position);
-        if batch.adopt {
-            self.seen = Some(batch.position);
-            self.floor = self.next();
-            let states = std::mem::take(&mut self.states);
-            for (key, (_, state)) in states {
-                let version = self.next();
-                self.outbox.insert(key.clone());
-                self.states.insert(key, (version, state));
-            }
-        }
+        self.holding.commit(batch);
         Ok(())
     }
 }
 
 pub struct TestEdge {
-    pub disk: Arc<Mutex<Disk>>,
+    pub disk: Arc<Mutex<TestDisk>>,
     reported: mpsc::UnboundedSender<Key>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -108,7 +50,7 @@ impl Drop for TestEdge {
 }
 
 impl TestEdge {
-    pub fn start(fleet: &Arc<Fleet>, server: &Arc<Server>, user: &str, disk: Arc<Mutex<Disk>>) -> Self {
+    pub fn start(fleet: &Arc<Fleet>, server: &Arc<Server>, user: &str, disk: Arc<Mutex<TestDisk>>) -> Self {
         // As if it had joined when its SyncTarget was made.
         let target = kinds::EdgeId::of_user(user).and_then(|id| fleet.edges.get(&id)).map(|edge| edge.target());
         let uid = target.and_then(|target| target.credential.clone()).unwrap_or_default().into();
@@ -119,20 +61,17 @@ impl TestEdge {
     }
 
     pub fn report(&self, key: &str, state: Option<&'static str>) {
-        let mut disk = self.disk.lock().unwrap();
-        let (key, version): (Key, _) = (key.into(), disk.next());
-        disk.states.insert(key.clone(), (version, state.map(Bytes::from)));
-        disk.outbox.insert(key.clone());
-        drop(disk);
+        let key: Key = key.into();
+        self.disk.lock().unwrap().holding.note(&key, state.map(Bytes::from));
         self.reported.send(key).unwrap();
     }
 
     pub fn holds(&self) -> Vec<String> {
-        self.disk.lock().unwrap().objects.keys().cloned().collect()
+        self.disk.lock().unwrap().holding.objects.keys().map(|key| key.to_string()).collect()
     }
 
     pub fn pending_reports(&self) -> usize {
-        self.disk.lock().unwrap().outbox.len()
+        self.disk.lock().unwrap().holding.outbox.len()
     }
 }
 
@@ -140,7 +79,7 @@ async fn run(
     fleet: Arc<Fleet>,
     server: Arc<Server>,
     user: User,
-    disk: Arc<Mutex<Disk>>,
+    disk: Arc<Mutex<TestDisk>>,
     mut reports: mpsc::UnboundedReceiver<Key>,
 ) {
     let start = std::time::Instant::now();
@@ -163,7 +102,7 @@ async fn run(
         }];
         while let Some(input) = inputs.pop() {
             let now = start.elapsed().as_millis() as u64;
-            let outputs = machine.handle(now, input, &*disk.lock().unwrap());
+            let outputs = machine.handle(now, input, &disk.lock().unwrap().holding);
             for output in outputs {
                 match output {
                     Output::Dial => match fleet.known(&user) {
@@ -184,18 +123,10 @@ async fn run(
                             Err(failure) => Input::ApplyFailed { ticket, failure },
                         });
                         if batch.adopt {
-                            inputs.push(Input::Reported(disk.lock().unwrap().outbox.iter().cloned().collect()));
+                            inputs.push(Input::Reported(disk.lock().unwrap().holding.outbox.iter().cloned().collect()));
                         }
                     }
-                    Output::ReportsAcked { at, reports } => {
-                        let mut disk = disk.lock().unwrap();
-                        disk.see(at);
-                        for (key, version) in reports {
-                            if disk.states.get(&key).is_some_and(|(current, _)| *current == version) {
-                                disk.outbox.remove(&key);
-                            }
-                        }
-                    }
+                    Output::ReportsAcked { at, reports } => disk.lock().unwrap().holding.acked(at, &reports),
                     Output::Disconnect => line = None,
                     Output::Status(status) => {
                         let mut disk = disk.lock().unwrap();

@@ -12,6 +12,7 @@ use std::{
 };
 
 use cache::object::Object;
+use edge::{TestDisk, TestEdge};
 use kinds::{EdgeId, names};
 use link::{CloseReason, EdgeStatus};
 use serde_json::{Value, json};
@@ -63,7 +64,7 @@ impl Center {
         self.connect(name, Arc::default())
     }
 
-    fn connect(&self, name: &str, disk: Arc<Mutex<Disk>>) -> TestEdge {
+    fn connect(&self, name: &str, disk: Arc<Mutex<TestDisk>>) -> TestEdge {
         TestEdge::start(&self.fleet, self.server(), &EdgeId::new("root", name).user(), disk)
     }
 
@@ -116,7 +117,7 @@ async fn until(what: &str, check: impl Fn() -> bool) {
 
 fn content(edge: &TestEdge, key: &str) -> Value {
     let disk = edge.disk.lock().unwrap();
-    disk.objects.get(key).map(|content| serde_json::from_slice(content).unwrap()).unwrap_or_default()
+    disk.holding.objects.get(key).map(|content| serde_json::from_slice(content).unwrap()).unwrap_or_default()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -212,7 +213,7 @@ async fn a_restored_center_is_found_out_and_adopted() {
     let store = Arc::new(MemoryStore::default());
     let center = Center::start(store.clone()).await;
     center.config("a", "1").await;
-    let disk = Arc::<Mutex<Disk>>::default();
+    let disk = Arc::<Mutex<TestDisk>>::default();
     let florin = center.join("florin").await;
     until("the object", || florin.holds().len() == 1).await;
     // A start on the same store is no other history.

@@ -1,4 +1,4 @@
-//! Downward: which keys wait, what goes into a batch, and what the edge says became of it.
+//! Delivery to the edge: queued keys, batches, and the edge's acks and nacks.
 
 use bytes::Bytes;
 
@@ -8,21 +8,22 @@ use crate::message::{Batch, CloseReason, Message};
 use crate::queue::Turn;
 use crate::types::{Key, Millis};
 
-/// Batches in flight, and how large one gets: enough to fill a slow, long line, little enough to wait in memory.
-const WINDOW: usize = 4;
-const BATCH_CHANGES: usize = 128;
-const BATCH_BYTES: usize = 256 << 10;
-/// More keys than this do not wait in memory: the edge is compared again instead.
-const QUEUE: usize = 20_000;
-const RETRY_FIRST: Millis = 30_000;
-pub(super) const RETRY_LONGEST: Millis = 600_000;
+/// Limits of batches in flight and of one batch: enough to fill a slow connection with high latency, little memory.
+const MAX_BATCHES_IN_FLIGHT: usize = 4;
+const MAX_BATCH_CHANGES: usize = 128;
+const MAX_BATCH_BYTES: usize = 256 << 10;
+/// Limit of queued keys. Beyond it, keys are dropped and the edge is compared again.
+const MAX_QUEUED_KEYS: usize = 20_000;
+/// Backoff of an object that the edge refused.
+const MIN_RETRY_BACKOFF: Millis = 30_000;
+pub(super) const MAX_RETRY_BACKOFF: Millis = 600_000;
 
 impl Session {
-    /// The queue says which key; what becomes of it is decided by the desired set when it is sent.
+    /// Queues a key. The desired set decides at sending time whether the key is put or deleted.
     pub(super) fn enqueue(&mut self, key: Key, desired: &dyn Desired) {
         if desired.get(&key).is_some() {
             self.deletes.remove(&key);
-            if self.puts.len() >= QUEUE {
+            if self.puts.len() >= MAX_QUEUED_KEYS {
                 self.rewalk = true;
                 return;
             }
@@ -30,7 +31,7 @@ impl Session {
             self.puts.push(key, turn);
         } else if desired.is_held(&key) {
             self.deletes.remove(&key);
-        } else if self.deletes.len() + self.going.len() >= QUEUE {
+        } else if self.deletes.len() + self.going.len() >= MAX_QUEUED_KEYS {
             self.unnamed = true;
         } else if !self.going.contains(&key) {
             self.deletes.insert(key);
@@ -38,15 +39,15 @@ impl Session {
     }
 
     pub(super) fn send_batches(&mut self, desired: &dyn Desired, out: &mut Vec<Output>) {
-        while !self.blocked && self.in_flight.len() < WINDOW {
+        while !self.blocked && self.in_flight.len() < MAX_BATCHES_IN_FLIGHT {
             let mut changes = Vec::new();
             let mut bytes = 0;
-            while changes.len() < BATCH_CHANGES && bytes < BATCH_BYTES {
+            while changes.len() < MAX_BATCH_CHANGES && bytes < MAX_BATCH_BYTES {
                 let Some(key) = self.puts.pop() else { break };
                 match desired.get(&key) {
                     None if desired.is_held(&key) => {}
                     None => drop(self.deletes.insert(key)),
-                    Some(content) if !changes.is_empty() && bytes + content.len() > BATCH_BYTES => {
+                    Some(content) if !changes.is_empty() && bytes + content.len() > MAX_BATCH_BYTES => {
                         let turn = desired.turn(&key);
                         self.puts.put_back(key, turn);
                         break;
@@ -67,7 +68,7 @@ impl Session {
         }
     }
 
-    /// Deletions go last, and only when the whole of them is known.
+    /// Deletions are sent last, and only when all of them are known.
     fn add_deletes(&mut self, desired: &dyn Desired, changes: &mut Vec<(Key, Option<Bytes>)>) {
         self.deletes.retain(|key| !desired.is_held(key));
         let back: Vec<Key> = self.deletes.iter().filter(|key| desired.get(key).is_some()).cloned().collect();
@@ -79,19 +80,19 @@ impl Session {
         if !self.walking && desired.ready() {
             self.decide(desired);
         }
-        while changes.len() < BATCH_CHANGES {
+        while changes.len() < MAX_BATCH_CHANGES {
             let Some(key) = self.going.pop() else { break };
             if desired.get(&key).is_none() && !desired.is_held(&key) {
                 changes.push((key, None));
             } else {
-                // It is wanted again, or to be kept; what there is of it to send is in the other queue.
+                // The object is desired again or to be kept. Its content, if any, is in the other queue.
                 self.fuse.done(1);
             }
         }
     }
 
-    /// Decides all deletions that wait, together: they go as a whole or are held as a whole. What its owner intends to
-    /// remove goes.
+    /// Decides all waiting deletions together: they are sent as a whole or held as a whole. Intended deletions are
+    /// always sent.
     fn decide(&mut self, desired: &dyn Desired) {
         let intended: Vec<Key> = self.deletes.iter().filter(|key| desired.is_intended(key)).cloned().collect();
         self.fuse.spend_intended(intended.len() as u64);
@@ -101,7 +102,7 @@ impl Session {
         }
         let incidental = self.deletes.iter().filter(|key| desired.is_incidental(key)).count() as u64;
         let waiting = self.deletes.len() as u64 - incidental;
-        // Of what has no room in the queue only the number is known.
+        // Only the number is known of deletions that the queue dropped.
         let all = self.fuse.count().saturating_sub(desired.count());
         let pending = if self.unnamed { waiting.max(all) } else { waiting };
         if pending > 0 && !self.fuse.permits(pending, desired.count()) {
@@ -117,7 +118,8 @@ impl Session {
         }
     }
 
-    /// In the opposite order of what is made: workloads before what they read, namespaces after what is in them.
+    /// Queues a decided deletion. The order is the reverse of delivery: workloads before what they read, namespaces
+    /// after their contents.
     fn go(&mut self, key: Key, desired: &dyn Desired) {
         let turn = match desired.turn(&key) {
             Turn::First => Turn::Last,
@@ -178,7 +180,7 @@ impl Session {
             let Some(at) = batch.keys.iter().position(|sent| *sent == key) else { continue };
             batch.keys.remove(at);
             let refused = self.refused.entry(key.clone()).or_insert(Refused { attempts: 0, retry_at: 0 });
-            refused.retry_at = now + (RETRY_FIRST << refused.attempts.min(8)).min(RETRY_LONGEST);
+            refused.retry_at = now + (MIN_RETRY_BACKOFF << refused.attempts.min(8)).min(MAX_RETRY_BACKOFF);
             refused.attempts += 1;
             out.push(Output::Failed { key, reason });
         }

@@ -1,5 +1,5 @@
-//! The center's side of one connection. It is made when an edge connects and dropped when the connection ends; nothing is
-//! assumed about the edge but what it said in this session.
+//! The center's side of one connection. A session exists from connect to disconnect and assumes nothing about the edge
+//! that the edge did not say in it.
 
 mod deliver;
 
@@ -17,9 +17,9 @@ use crate::walk::describe;
 #[derive(Debug)]
 pub enum Input {
     Received(Message),
-    /// These keys of the desired set have other content, or none any more.
+    /// The content of these keys of the desired set changed or is gone.
     Changed(Vec<Key>),
-    /// More changed than can be named: the edge is compared again.
+    /// Changes were lost, so the edge is compared again.
     Lost,
     /// The reports of this message are durable at this position.
     ReportsStored {
@@ -28,27 +28,27 @@ pub enum Input {
     },
     ReportsFailed,
     Tick,
-    /// The transport can take no more for now, or can again.
+    /// The transport cannot take more (true), or can again (false).
     Blocked(bool),
-    /// Somebody allows so many deletions.
+    /// An operator allows this many deletions.
     ConfirmDeletion {
         up_to: u64,
     },
-    /// Somebody decided that the edge shall follow this center's history.
+    /// An operator decided that the edge follows this center's history.
     Adopt,
-    /// The edge connected again, or is not welcome any more.
+    /// The edge connected again, or is not admitted any more.
     End(CloseReason),
 }
 
 #[derive(Debug, PartialEq)]
 pub enum Output {
     Send(Message),
-    /// To be stored where a key's version is not older, in one transaction; answered with `ReportsStored`.
+    /// The driver stores reports that are not older than what it has, in one transaction, and answers `ReportsStored`.
     StoreReports {
         seq: u64,
         reports: Vec<Report>,
     },
-    /// Reports of this edge below this version are void, now and when they come late.
+    /// Reports of this edge below this version are void, including those that arrive late.
     ReportFloor(Version),
     /// These keys are durable at the edge as they were in the desired set at that position.
     Applied {
@@ -56,15 +56,15 @@ pub enum Output {
         position: Position,
         keys: Vec<Key>,
     },
-    /// The edge could not take this object; to be shown on it.
+    /// The edge could not apply this object. The driver shows this on the object.
     Failed {
         key: Key,
         reason: String,
     },
-    /// It could after all.
+    /// The edge has applied an object that it refused before.
     Recovered(Key),
     Status(Status),
-    /// The connection is to be ended, after what was to be sent.
+    /// The driver closes the connection after sending what is queued.
     Close,
 }
 
@@ -77,7 +77,7 @@ pub enum Status {
     InSync(bool),
     /// Whether the edge has acknowledged everything, except objects that it refused and deletions that are held.
     Delivered(bool),
-    /// How many deletions wait for confirmation, of how many objects.
+    /// Number of deletions that wait for confirmation, and number of objects.
     DeletionHeld(Option<(u64, u64)>),
     /// The edge depends on a history that this center does not have; it keeps what it has.
     RolledBack {
@@ -104,7 +104,7 @@ struct Refused {
 #[derive(Debug, PartialEq, Clone, Copy)]
 enum Phase {
     New,
-    /// Waiting for somebody to say `Adopt`.
+    /// Waits for `Adopt`.
     RolledBack,
     Open,
     Closed,
@@ -119,15 +119,14 @@ pub struct Session {
     seq: u64,
     walk: u64,
     walking: bool,
-    /// Something was left out for want of room in the queue.
+    /// A full queue dropped keys, so the edge has to be compared again.
     rewalk: bool,
-    /// There are more deletions than have room in the queue. They are looked for again once those that have are
-    /// decided.
+    /// A full queue dropped deletions. They are searched for again once the queued ones are decided.
     unnamed: bool,
     puts: KeyQueue,
     /// Deletions that are not decided yet, or that are held.
     deletes: BTreeSet<Key>,
-    /// Deletions that are decided: all of them go, whatever is held meanwhile.
+    /// Deletions that are decided. All of them are sent, even if later ones are held.
     going: KeyQueue,
     in_flight: VecDeque<InFlight>,
     refused: BTreeMap<Key, Refused>,
@@ -209,12 +208,12 @@ impl Session {
         out
     }
 
-    /// How many keys wait to be sent, and how many were sent and are not acked. More may be behind them.
+    /// Number of keys that wait to be sent, and number of keys sent and not acked. A later comparison may find more.
     pub fn behind(&self) -> (usize, usize) {
         (self.waiting(), self.in_flight.iter().map(|batch| batch.keys.len()).sum())
     }
 
-    /// The deletions that are held, if any are.
+    /// The deletions that are held.
     pub fn held(&self) -> impl Iterator<Item = &Key> {
         self.deletes.iter().filter(|_| self.held.is_some())
     }
@@ -223,7 +222,7 @@ impl Session {
         self.puts.len() + self.deletes.len() + self.going.len()
     }
 
-    /// Bytes that this session holds, roughly.
+    /// Approximate memory of this session in bytes.
     pub fn memory(&self) -> usize {
         let in_flight: usize = self.in_flight.iter().map(|batch| batch.keys.capacity() * size_of::<Key>()).sum();
         size_of::<Self>()
@@ -318,7 +317,7 @@ impl Session {
         if self.phase != Phase::RolledBack {
             return;
         }
-        // Once it has committed that, the edge connects anew.
+        // The edge reconnects after it has committed this batch.
         self.send(Vec::new(), true, desired, out);
     }
 
@@ -336,7 +335,7 @@ impl Session {
             self.refused.iter().filter(|(_, refused)| refused.retry_at <= now).map(|(key, _)| key.clone()).collect();
         for key in due {
             if let Some(refused) = self.refused.get_mut(&key) {
-                refused.retry_at = now + deliver::RETRY_LONGEST;
+                refused.retry_at = now + deliver::MAX_RETRY_BACKOFF;
             }
             self.enqueue(key, desired);
         }

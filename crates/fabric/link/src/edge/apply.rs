@@ -1,14 +1,15 @@
-//! Batches: taken in order, applied one transaction at a time, acked when durable.
+//! Batches are received in order, applied one transaction at a time, and acked when durable.
 
 use super::{Applying, Edge, Failure, Output, Phase, Status};
 use crate::desired::Holding;
 use crate::message::{Batch, CloseReason, Message};
 use crate::types::Millis;
 
-/// More batches than a center has in flight never wait here.
-const BACKLOG: usize = 64;
-const RETRY_FIRST: Millis = 1_000;
-const RETRY_LONGEST: Millis = 30_000;
+/// Limit of batches that wait to be applied. A center has fewer in flight.
+const MAX_WAITING_BATCHES: usize = 64;
+/// Backoff of a batch that could not be written.
+const MIN_RETRY_BACKOFF: Millis = 1_000;
+const MAX_RETRY_BACKOFF: Millis = 30_000;
 
 impl Edge {
     pub(super) fn batch(&mut self, now: Millis, batch: Batch, out: &mut Vec<Output>) {
@@ -16,7 +17,7 @@ impl Edge {
             return;
         }
         if batch.seq > self.expected
-            || self.backlog.len() >= BACKLOG
+            || self.backlog.len() >= MAX_WAITING_BATCHES
             || (self.phase == Phase::RolledBack && !batch.adopt)
         {
             out.push(Output::Send(Message::Close { reason: CloseReason::Protocol, retry_after: None }));
@@ -44,13 +45,13 @@ impl Edge {
         let anew = done.batch.adopt && self.current(done.session);
         self.finish(done, holding, out);
         if anew {
-            // Everything that was said of the former history is void: a new session starts from what is true now.
+            // Everything said about the former history is void, so a new session starts.
             out.push(Output::Disconnect);
             self.offline(now, Some(0), out);
         }
     }
 
-    /// Says what became of a batch, if the session it came in is still the current one.
+    /// Sends the result of a batch, if the session that it came in is still the current one.
     fn finish(&mut self, done: Applying, holding: &dyn Holding, out: &mut Vec<Output>) {
         let (session, seq) = (done.session, done.batch.seq);
         if !self.current(session) {
@@ -90,7 +91,7 @@ impl Edge {
                     out.push(Output::Send(Message::Nack { session, seq, keys: Vec::new(), reason: reason.clone() }));
                 }
                 out.push(Output::Status(Status::Stalled(reason)));
-                failed.retry_at = Some(now + (RETRY_FIRST << failed.attempts.min(8)).min(RETRY_LONGEST));
+                failed.retry_at = Some(now + (MIN_RETRY_BACKOFF << failed.attempts.min(8)).min(MAX_RETRY_BACKOFF));
                 failed.attempts += 1;
                 self.applying = Some(failed);
             }

@@ -1,4 +1,4 @@
-//! The edge's side: one machine for the life of the process, through all its connections.
+//! The edge's side: one state machine for the lifetime of the process, across all its connections.
 
 mod apply;
 
@@ -12,10 +12,12 @@ use crate::queue::{KeyQueue, Turn};
 use crate::types::{Key, Millis, Position, Version};
 use crate::walk::Walk;
 
-/// Report messages in flight, and how large one gets.
-const WINDOW: usize = 4;
-const REPORT_KEYS: usize = 128;
-const REPORT_BYTES: usize = 256 << 10;
+/// Limits of report messages in flight and of one report message.
+const MAX_REPORTS_IN_FLIGHT: usize = 4;
+const MAX_REPORT_KEYS: usize = 128;
+const MAX_REPORT_BYTES: usize = 256 << 10;
+/// Limit of the time between `Dial` and `Connected` or `Disconnected`.
+const DIAL_TIMEOUT: Millis = 30_000;
 
 #[derive(Debug)]
 pub enum Input {
@@ -26,12 +28,12 @@ pub enum Input {
     Applied {
         ticket: u64,
     },
-    /// It changed nothing.
+    /// The transaction failed and changed nothing.
     ApplyFailed {
         ticket: u64,
         failure: Failure,
     },
-    /// The outbox has something new for these keys; at start, every key in it.
+    /// The outbox has new reports for these keys. At start, the driver passes every key of the outbox.
     Reported(Vec<Key>),
     Tick,
     Blocked(bool),
@@ -39,7 +41,7 @@ pub enum Input {
 
 #[derive(Debug)]
 pub enum Failure {
-    /// These keys cannot be applied, the others could be.
+    /// These keys cannot be applied. The others can.
     Keys(Vec<(Key, String)>),
     /// Nothing can be written at the moment.
     Whole(String),
@@ -49,14 +51,16 @@ pub enum Failure {
 pub enum Output {
     Dial,
     Send(Message),
-    /// One transaction: the changes, and `seen` moves on to the batch's position (never back within an incarnation,
-    /// unless the batch says `adopt`). Such a batch also gives every report a new version, puts it back into the outbox, and raises the floor to
-    /// just below them; the wiring then says `Reported`. One at a time; answered with the ticket.
+    /// The driver applies the changes in one transaction, in which `seen` also moves on to the batch's position (never
+    /// back within an incarnation, unless the batch has `adopt`). A batch with `adopt` also gives every report a new
+    /// version, puts it back into the outbox, and raises the floor to just below these versions; the driver then passes
+    /// `Reported`. There is one transaction at a time. The answer carries the ticket.
     Apply {
         ticket: u64,
         batch: Batch,
     },
-    /// Leave the outbox, if they still are what it has, and `seen` moves on to `at` in the same transaction.
+    /// The driver removes these reports from the outbox, unless there are newer ones, and moves `seen` on to `at` in
+    /// the same transaction.
     ReportsAcked {
         at: Position,
         reports: Vec<(Key, Version)>,
@@ -69,12 +73,12 @@ pub enum Output {
 pub enum Status {
     Online,
     Offline,
-    /// The center was restored from a backup or is another one: this edge keeps what it has until told to follow.
+    /// The center was restored from a backup or is another one. The edge keeps its objects until it is told to adopt.
     RolledBack {
         center: Position,
     },
     Closed(CloseReason),
-    /// The batch waits: this could not be written.
+    /// The batch waits because of this write error.
     Stalled(String),
 }
 
@@ -86,7 +90,7 @@ enum Phase {
     Dialing {
         since: Millis,
     },
-    /// Connected; the hello waits until the last transaction of a former session is over.
+    /// Connected. The hello waits for the last transaction of an earlier session.
     Connected,
     Greeted,
     RolledBack,
@@ -100,7 +104,7 @@ struct Applying {
     batch: Batch,
     refused: Vec<(Key, String)>,
     attempts: u32,
-    /// Set while it waits to be tried again.
+    /// Set while the batch waits to be tried again.
     retry_at: Option<Millis>,
 }
 
@@ -121,23 +125,23 @@ pub struct Edge {
     attempts: u32,
     random: u64,
     start: Start,
-    /// The next hello says all of it.
+    /// The next hello carries earlier starts and place.
     introduces: bool,
 }
 
-/// Which start of the edge's program this is, so that the center can tell two machines with one identity apart.
+/// Identifies a start of the edge's program, so that the center can tell two machines with one identity apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Start {
     /// Random, and never 0.
     pub id: u64,
-    /// Those before it, the last one first.
+    /// The earlier starts, the last one first.
     pub before: Vec<u64>,
-    /// Where the edge is, for people.
+    /// Machine and data directory of the edge, for people.
     pub place: String,
 }
 
 impl Edge {
-    /// `seed` spreads the reconnects of many edges.
+    /// `seed` is the source of jitter for reconnects.
     pub fn new(now: Millis, seed: u64) -> Self {
         Self {
             phase: Phase::Offline { dial_at: now },
@@ -159,7 +163,7 @@ impl Edge {
         }
     }
 
-    /// To be said before anything else.
+    /// Sets the start that a hello carries. Called before the first input.
     pub fn is(mut self, start: Start) -> Self {
         self.start = start;
         self
@@ -222,7 +226,7 @@ impl Edge {
             }
             (Phase::Open | Phase::RolledBack, Message::Batch(batch)) => self.batch(now, batch, out),
             (Phase::Open, Message::ReportAck { seq, at }) => {
-                // This one only: the center's store may finish a later write before an earlier one.
+                // Acks may come out of order: the center's store may finish a later write first.
                 if let Some(index) = self.reports.iter().position(|(sent, _)| *sent == seq)
                     && let Some((_, reports)) = self.reports.remove(index)
                 {
@@ -249,9 +253,13 @@ impl Edge {
     }
 
     fn send_reports(&mut self, holding: &dyn Holding, out: &mut Vec<Output>) {
-        while self.phase == Phase::Open && !self.blocked && self.reports.len() < WINDOW && !self.outbox.is_empty() {
+        while self.phase == Phase::Open
+            && !self.blocked
+            && self.reports.len() < MAX_REPORTS_IN_FLIGHT
+            && !self.outbox.is_empty()
+        {
             let (mut reports, mut bytes) = (Vec::<Report>::new(), 0);
-            while reports.len() < REPORT_KEYS && bytes < REPORT_BYTES {
+            while reports.len() < MAX_REPORT_KEYS && bytes < MAX_REPORT_BYTES {
                 let Some(key) = self.outbox.pop() else { break };
                 let Some(report) = holding.report(&key) else { continue };
                 bytes += key.len() + report.state.as_ref().map_or(0, |state| state.len());
@@ -273,7 +281,7 @@ impl Edge {
                 self.phase = Phase::Dialing { since: now };
                 out.push(Output::Dial);
             }
-            Phase::Dialing { since } if now.saturating_sub(since) > 30_000 => self.offline(now, None, out),
+            Phase::Dialing { since } if now.saturating_sub(since) > DIAL_TIMEOUT => self.offline(now, None, out),
             Phase::Offline { .. } | Phase::Dialing { .. } => {}
             _ if self.liveness.dead(now) => {
                 out.push(Output::Disconnect);
@@ -287,7 +295,7 @@ impl Edge {
         }
     }
 
-    /// The connection is gone. A transaction that is under way goes on; what was only waiting comes again.
+    /// The connection is gone. A running transaction continues; the center sends waiting batches again.
     fn offline(&mut self, now: Millis, retry_after: Option<Millis>, out: &mut Vec<Output>) {
         if matches!(self.phase, Phase::Offline { .. }) {
             return;

@@ -1,4 +1,4 @@
-//! The center's end of streams: requests that come in on the API's port.
+//! The center's end of byte streams, which arrive as requests on the API's port.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -10,7 +10,7 @@ use super::{BoxError, pipe::Pipe, stream::Stream};
 
 pub type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
 
-/// Takes a stream of bytes: the response to give, and the stream that it carries.
+/// Accepts a byte stream: returns the response to send and the stream that it carries.
 pub fn accept_stream<B>(request: Request<B>) -> (Response<ResponseBody>, Stream)
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,

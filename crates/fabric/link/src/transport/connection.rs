@@ -1,4 +1,4 @@
-//! HTTP/2 from an edge to its center, and what is opened on it.
+//! HTTP/2 from an edge to its center: calls and streams.
 
 use std::{
     convert::Infallible,
@@ -24,29 +24,31 @@ use super::{
     stream::Stream,
 };
 
-/// The center has this long to answer the opening of a stream.
-const ANSWER: Duration = Duration::from_secs(30);
-/// What may come before it is read, of one stream and of all. The most that a link takes of an edge's memory when it is slow to read.
-const STREAM_WINDOW: u32 = 256 << 10;
-const CONNECTION_WINDOW: u32 = 1 << 20;
-const SEND_BUFFER: usize = 64 << 10;
-const PIECES: usize = 1 << 10;
-/// A quiet connection is asked whether it still is one.
-const PING: Duration = Duration::from_secs(30);
-const PING_ANSWER: Duration = Duration::from_secs(20);
-/// A connection that nobody uses stays for so long.
-const IDLE: Duration = Duration::from_secs(60);
-/// A refusal's words are not longer.
-const MAX_REFUSAL: usize = 64 << 10;
+/// Limit of the time until the center answers a request or the opening of a stream.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Flow-control windows of one stream and of the connection. They bound the memory of an edge that is slow to read.
+const STREAM_WINDOW_BYTES: u32 = 256 << 10;
+const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
+const SEND_BUFFER_BYTES: usize = 64 << 10;
+/// Buffer that joins the small writes of the HTTP/2 handshake.
+const HANDSHAKE_BUFFER_BYTES: usize = 1 << 10;
+/// Interval and timeout of HTTP/2 pings on an idle connection.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// A connection without requests is closed after this time.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Limit of the body of a refusal.
+const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// A way to the center for calls and streams. A connection is there while something is open on it, and for a while after.
+/// Calls and streams to the center. The TCP connection exists while something is open on it and until `IDLE_TIMEOUT`
+/// after that.
 #[derive(Clone)]
 pub struct Connection(Arc<Shared>);
 
 struct Shared {
-    /// Where to; nowhere else than where it was made for.
+    /// The way to connect again; `None` for a connection over a given stream.
     dial: Option<Dial>,
     authority: String,
     prefix: String,
@@ -60,7 +62,7 @@ struct Open {
 }
 
 impl Connection {
-    /// Connects when it is first needed.
+    /// Connects at the first request.
     pub fn to(dial: &Dial) -> Self {
         Self::new(Some(dial.clone()), dial.address(), dial.prefix(), None)
     }
@@ -72,7 +74,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// On something that is connected already.
+    /// Uses a stream that is connected already.
     pub async fn over<S>(io: S, authority: String, prefix: &str) -> Result<Self, Error>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -95,26 +97,26 @@ impl Connection {
         let mut told = self.0.end.subscribe();
         let mut http = http2::Builder::new(Until(told.clone()));
         http.timer(TokioTimer::new())
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_frame_size(None)
-            .max_send_buf_size(SEND_BUFFER)
+            .max_send_buf_size(SEND_BUFFER_BYTES)
             .max_concurrent_reset_streams(16)
-            .keep_alive_interval(PING)
-            .keep_alive_timeout(PING_ANSWER)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
             .keep_alive_while_idle(true);
         let (requests, connection) = http.handshake(TokioIo::new(io)).await.map_err(|e| Error::Lost(e.into()))?;
         tokio::spawn(async move {
             tokio::select! {
                 _ = connection => {}
-                // Nobody is left to tell it: it ends by itself, with its last stream.
+                // Without a sender the connection ends by itself, with its last stream.
                 Ok(_) = told.wait_for(|end| *end) => {}
             }
         });
         Ok(requests)
     }
 
-    /// The connection that there is, or a new one.
+    /// The open connection, or a new one.
     async fn requests(&self) -> Result<http2::SendRequest<Body>, Error> {
         let closed = || Error::Lost("the connection was closed".into());
         if self.is_closed() {
@@ -126,15 +128,15 @@ impl Connection {
             return Ok(open.requests.clone());
         }
         let dial = self.0.dial.as_ref().ok_or_else(closed)?;
-        // What begins a connection is written in small pieces, and TLS would seal each by itself.
-        let stream = BufWriter::with_capacity(PIECES, dial.call().await?);
+        // HTTP/2 begins with several small writes, and TLS would seal each of them separately.
+        let stream = BufWriter::with_capacity(HANDSHAKE_BUFFER_BYTES, dial.call().await?);
         let requests = self.shake_hands(stream).await?;
         *open = Some(Open { requests: requests.clone(), used: Instant::now() });
         tokio::spawn(let_go(Arc::downgrade(&self.0)));
         Ok(requests)
     }
 
-    /// One request, one response, whatever its status. A path alone is enough for an address.
+    /// Sends a request and returns the response with any status. The URI may be a path only.
     pub async fn request(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Error> {
         let (mut parts, body) = request.into_parts();
         if let Some(path) = parts.uri.path_and_query().filter(|_| parts.uri.authority().is_none()) {
@@ -143,7 +145,7 @@ impl Connection {
         self.answer(Request::from_parts(parts, body.boxed_unsync())).await
     }
 
-    /// A stream of bytes to this path. Answers when the center has taken it.
+    /// Opens a byte stream to this path. Returns when the center has accepted it.
     pub async fn stream(&self, path: &str, headers: HeaderMap) -> Result<Stream, Error> {
         let pipe = Arc::new(Pipe::default());
         let mut request = self.post(path, pipe.body().boxed_unsync())?;
@@ -156,13 +158,13 @@ impl Connection {
         *self.0.end.borrow()
     }
 
-    /// Ends it at once, with everything that is open on it.
+    /// Closes the connection at once, with everything that is open on it.
     pub fn close(&self) {
         self.0.end.send_replace(true);
     }
 
     async fn answer(&self, request: Request<Body>) -> Result<Response<Incoming>, Error> {
-        let late = |_| Error::Timeout { address: self.0.authority.clone(), seconds: ANSWER.as_secs() };
+        let late = |_| Error::Timeout { address: self.0.authority.clone(), seconds: RESPONSE_TIMEOUT.as_secs() };
         let sent = async {
             let mut requests = self.requests().await?;
             let sent = async {
@@ -171,7 +173,7 @@ impl Connection {
             };
             sent.await.map_err(|e| Error::Lost(e.into()))
         };
-        tokio::time::timeout(ANSWER, sent).await.map_err(late)?
+        tokio::time::timeout(RESPONSE_TIMEOUT, sent).await.map_err(late)?
     }
 
     fn post(&self, path: &str, body: Body) -> Result<Request<Body>, Error> {
@@ -198,20 +200,20 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-/// Gives a connection up that nobody has used for a while. What is open on it goes on.
+/// Gives up a connection without requests for `IDLE_TIMEOUT`. Open streams continue.
 async fn let_go(shared: Weak<Shared>) {
     loop {
-        tokio::time::sleep(IDLE).await;
+        tokio::time::sleep(IDLE_TIMEOUT).await;
         let Some(shared) = shared.upgrade() else { return };
         let mut open = shared.open.lock().await;
-        if open.as_ref().is_none_or(|open| open.used.elapsed() >= IDLE || open.requests.is_closed()) {
+        if open.as_ref().is_none_or(|open| open.used.elapsed() >= IDLE_TIMEOUT || open.requests.is_closed()) {
             *open = None;
             return;
         }
     }
 }
 
-/// Runs what a connection consists of until it is told to end: a stream that nobody reads would keep it otherwise.
+/// Runs the tasks of a connection until it is closed. Otherwise a stream without a reader would keep them alive.
 #[derive(Clone)]
 struct Until(watch::Receiver<bool>);
 
@@ -234,7 +236,7 @@ fn any(body: Incoming) -> AnyBody {
     body.map_err(Into::into).boxed_unsync()
 }
 
-/// Refusals in the API's words.
+/// Turns an error status into a refusal with the message of the API.
 async fn taken(response: Response<Incoming>) -> Result<Response<Incoming>, Error> {
     let (status, headers) = (response.status(), response.headers());
     if status.is_success() {
@@ -242,7 +244,7 @@ async fn taken(response: Response<Incoming>) -> Result<Response<Incoming>, Error
     }
     let retry_after = headers.get(header::RETRY_AFTER).and_then(|v| v.to_str().ok()?.parse().ok());
     let retry_after = retry_after.map(Duration::from_secs);
-    let body = http_body_util::Limited::new(response.into_body(), MAX_REFUSAL).collect().await;
+    let body = http_body_util::Limited::new(response.into_body(), MAX_REFUSAL_BYTES).collect().await;
     let said = body.map(|body| body.to_bytes()).unwrap_or_default();
     let read = serde_json::from_slice::<serde_json::Value>(&said).ok();
     let message = read.and_then(|status| Some(status.get("message")?.as_str()?.to_owned()));

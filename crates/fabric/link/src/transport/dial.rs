@@ -1,4 +1,4 @@
-//! Where the center is and how to get there: name, proxy, TLS.
+//! Connecting to the center: host name, proxy, TLS.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,18 +21,18 @@ use super::{
     tls::{self, Identity},
 };
 
-/// For each address, and for the handshake.
-const CONNECT: Duration = Duration::from_secs(5);
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// A connection that nothing is heard of for this long is asked; without an answer it ends. Also keeps the state of firewalls.
-const KEEPALIVE: Duration = Duration::from_secs(30);
+/// Timeout of the TCP connection to one address, and of looking the host up.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Idle time before TCP keepalive probes. They find dead peers and keep the state of firewalls.
+const KEEPALIVE_TIME: Duration = Duration::from_secs(30);
 
-/// How to reach a center. Keep it: TLS sessions are resumed from one connection to the next.
+/// The way to a center. It is kept between connections, so that TLS sessions are resumed.
 #[derive(Clone)]
 pub struct Dial {
     host: String,
     port: u16,
-    /// What the paths of requests begin with, without a slash at the end.
+    /// Prefix of request paths, without a slash at the end.
     prefix: String,
     calls: Arc<ClientConfig>,
     sessions: Arc<ClientConfig>,
@@ -40,7 +40,7 @@ pub struct Dial {
 }
 
 impl Dial {
-    /// To a center that one of these authorities vouches for, with a certificate if there is one already.
+    /// Trusts centers that these authorities signed, and shows a client certificate if there is one.
     pub fn new(
         center: &str,
         roots: &[CertificateDer<'static>],
@@ -50,7 +50,7 @@ impl Dial {
         Self::over(center, tls::client_config(roots, identity).map_err(Error::Identity)?, proxy)
     }
 
-    /// To whoever answers: only for fetching what is checked against a pin afterwards.
+    /// Trusts any center: only for data that is checked against a pin afterwards.
     pub fn unverified(center: &str, proxy: Proxy) -> Result<Self, Error> {
         Self::over(center, tls::observe().map_err(Error::Identity)?, proxy)
     }
@@ -62,7 +62,7 @@ impl Dial {
             return Err(wrong("it has to begin with https://"));
         }
         let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| wrong("it names no host"))?;
-        // A URL of a workspace is fine: which workspace an edge belongs to is said by its token and its certificate.
+        // The URL may name a workspace. The edge's workspace is in its token and certificate.
         let path = uri.path();
         let prefix = path.find("/clusters/").map_or(path, |at| &path[..at]).trim_end_matches('/');
         Ok(Self {
@@ -88,7 +88,7 @@ impl Dial {
         &self.prefix
     }
 
-    /// Opens a session. Whether the center takes it is said on it.
+    /// Opens a session. A refusal arrives as its first message.
     pub async fn session(&self) -> Result<Line, Error> {
         self.connect(&self.sessions).await.map(Line::over)
     }
@@ -103,15 +103,15 @@ impl Dial {
         let stream = match self.proxy.used_for(&self.host, self.port)? {
             Some(through) => {
                 let stream = dial(through.host(), through.port()).await.map_err(|error| through.unreachable(&error))?;
-                let asked = timeout(HANDSHAKE, proxy::ask(stream, &through, &address)).await;
+                let asked = timeout(HANDSHAKE_TIMEOUT, proxy::ask(stream, &through, &address)).await;
                 asked.unwrap_or_else(|_| Err(through.silent()))?
             }
             None => dial(&self.host, self.port).await?,
         };
         let name = ServerName::try_from(self.host.clone());
         let name = name.map_err(|_| Error::Url { url: self.host.clone(), why: "this is no name of a host" })?;
-        let shaken = timeout(HANDSHAKE, TlsConnector::from(tls.clone()).connect(name, stream)).await;
-        let slow = |_| Error::Timeout { address: address.clone(), seconds: HANDSHAKE.as_secs() };
+        let shaken = timeout(HANDSHAKE_TIMEOUT, TlsConnector::from(tls.clone()).connect(name, stream)).await;
+        let slow = |_| Error::Timeout { address: address.clone(), seconds: HANDSHAKE_TIMEOUT.as_secs() };
         let stream = shaken.map_err(slow)?.map_err(|error| of_handshake(&address, error))?;
         match stream.get_ref().1.alpn_protocol() {
             Some(agreed) if tls.alpn_protocols.iter().any(|asked| asked == agreed) => Ok(stream),
@@ -126,18 +126,19 @@ impl std::fmt::Debug for Dial {
     }
 }
 
-/// To the first address of the host that answers.
+/// Connects to the first address of the host that answers.
 async fn dial(host: &str, port: u16) -> Result<TcpStream, Error> {
     let address = || if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
     let unreachable = |error| Error::Unreachable { address: address(), error };
-    let slow = || Error::Timeout { address: address(), seconds: CONNECT.as_secs() };
-    let found = timeout(CONNECT, lookup_host((host, port))).await.map_err(|_| slow())?.map_err(unreachable)?;
+    let slow = || Error::Timeout { address: address(), seconds: CONNECT_TIMEOUT.as_secs() };
+    let found = timeout(CONNECT_TIMEOUT, lookup_host((host, port))).await.map_err(|_| slow())?.map_err(unreachable)?;
     let mut last = None;
     for one in found {
-        match timeout(CONNECT, TcpStream::connect(one)).await {
+        match timeout(CONNECT_TIMEOUT, TcpStream::connect(one)).await {
             Ok(Ok(stream)) => {
                 let _ = stream.set_nodelay(true);
-                let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3);
+                let keepalive =
+                    socket2::TcpKeepalive::new().with_time(KEEPALIVE_TIME).with_interval(KEEPALIVE_TIME / 3);
                 let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive);
                 return Ok(stream);
             }

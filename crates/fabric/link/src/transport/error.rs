@@ -1,4 +1,4 @@
-//! What can go wrong between dialling and the first message, told apart so that each can be said in its own words.
+//! Errors between dialling and the first message, each with a message of its own.
 
 use super::{BoxError, frame::FrameError, proxy::ProxyError};
 
@@ -27,12 +27,12 @@ pub enum Error {
     Frame(#[from] FrameError),
 }
 
-/// What kind of refusal it is, in HTTP's numbers.
+/// The HTTP status code of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code(pub u16);
 
 impl Error {
-    /// Whether waiting may help: nobody answers, or who answers is overrun.
+    /// Whether a retry may help: the center is unreachable or overloaded.
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Timeout { .. } | Self::Lost(_) | Self::NotACenter(_) => true,

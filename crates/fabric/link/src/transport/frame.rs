@@ -1,5 +1,5 @@
-//! gRPC's framing: a byte that says whether the message is compressed, its length in four, the message. One byte more than gRPC has says
-//! that there is no message but a refusal, in words. Pure.
+//! gRPC's framing, without I/O: one byte that says whether the message is compressed, four for its length, the message.
+//! A value of the first byte that gRPC does not have marks a refusal in JSON instead of a message.
 
 use std::io::{Read, Write};
 
@@ -7,19 +7,18 @@ use bytes::{Buf, Bytes};
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use serde::{Deserialize, Serialize};
 
-use crate::{MAX_MESSAGE, Message, WireError};
+use crate::{MAX_MESSAGE_BYTES, Message, WireError};
 
-const PREFIX: usize = 5;
-/// In the place of gRPC's flag for compression.
+const PREFIX_BYTES: usize = 5;
+/// The value of gRPC's compression flag that marks a refusal.
 const REFUSED: u8 = 2;
-/// A refusal is not longer.
-const MAX_REFUSAL: usize = 64 << 10;
-/// Less is not worth a compressor, which costs some hundred kilobytes while it works.
-const WORTH_COMPRESSING: usize = 1 << 10;
+const MAX_REFUSAL_BYTES: usize = 64 << 10;
+/// Smaller messages are not compressed, as a compressor needs some hundred kilobytes while it works.
+const MIN_COMPRESSED_BYTES: usize = 1 << 10;
 
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    #[error("a message of {0} bytes is longer than the {MAX_MESSAGE} that are allowed")]
+    #[error("a message of {0} bytes is longer than the {MAX_MESSAGE_BYTES} that are allowed")]
     TooLong(usize),
     #[error("a compressed message cannot be read: {0}")]
     Compression(std::io::Error),
@@ -33,44 +32,44 @@ pub enum FrameError {
     Message(#[from] WireError),
 }
 
-/// Why somebody is not let in, in HTTP's numbers and in words.
+/// The reason why a session is refused, with an HTTP status code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     pub code: u16,
     pub message: String,
-    /// Seconds.
+    /// Seconds until the edge may come again.
     #[serde(rename = "retryAfter", skip_serializing_if = "Option::is_none", default)]
     pub retry_after: Option<u64>,
 }
 
 pub fn refuse(refusal: &Refusal) -> Bytes {
-    let mut frame = vec![0; PREFIX];
+    let mut frame = vec![0; PREFIX_BYTES];
     frame.extend_from_slice(serde_json::to_string(refusal).unwrap_or_default().as_bytes());
     with_length(frame, REFUSED)
 }
 
-/// One message as it goes over the wire.
+/// One message in its frame.
 pub fn encode(message: &Message, compress: bool) -> Result<Bytes, FrameError> {
     let payload = message.encode();
-    if payload.len() > MAX_MESSAGE {
+    if payload.len() > MAX_MESSAGE_BYTES {
         return Err(FrameError::TooLong(payload.len()));
     }
-    if compress && payload.len() >= WORTH_COMPRESSING {
+    if compress && payload.len() >= MIN_COMPRESSED_BYTES {
         let small = gzip(&payload).map_err(FrameError::Compression)?;
-        if small.len() < PREFIX + payload.len() {
+        if small.len() < PREFIX_BYTES + payload.len() {
             return Ok(with_length(small, 1));
         }
     }
-    let mut frame = Vec::with_capacity(PREFIX + payload.len());
-    frame.extend_from_slice(&[0; PREFIX]);
+    let mut frame = Vec::with_capacity(PREFIX_BYTES + payload.len());
+    frame.extend_from_slice(&[0; PREFIX_BYTES]);
     frame.extend_from_slice(&payload);
     Ok(with_length(frame, 0))
 }
 
-/// With room in front for the prefix.
+/// Compresses the payload, with space for the prefix in front.
 fn gzip(payload: &[u8]) -> std::io::Result<Vec<u8>> {
-    let mut out = Vec::with_capacity(PREFIX + payload.len() / 3);
-    out.extend_from_slice(&[0; PREFIX]);
+    let mut out = Vec::with_capacity(PREFIX_BYTES + payload.len() / 3);
+    out.extend_from_slice(&[0; PREFIX_BYTES]);
     let mut encoder = GzEncoder::new(out, Compression::fast());
     encoder.write_all(payload)?;
     let mut out = encoder.finish()?;
@@ -79,34 +78,34 @@ fn gzip(payload: &[u8]) -> std::io::Result<Vec<u8>> {
 }
 
 fn with_length(mut frame: Vec<u8>, flag: u8) -> Bytes {
-    // Messages are at most some megabytes.
-    let length = (frame.len() - PREFIX) as u32;
+    // Fits: a message is at most `MAX_MESSAGE_BYTES` long.
+    let length = (frame.len() - PREFIX_BYTES) as u32;
     frame[0] = flag;
-    frame[1..PREFIX].copy_from_slice(&length.to_be_bytes());
+    frame[1..PREFIX_BYTES].copy_from_slice(&length.to_be_bytes());
     frame.into()
 }
 
-/// Puts messages together from whatever pieces arrive. Holds nothing between messages.
+/// Assembles messages from the pieces that arrive. Keeps no buffer between messages.
 #[derive(Default)]
-pub struct Decoder {
-    /// What has come of a message that is not whole yet.
+pub struct FrameDecoder {
+    /// The beginning of an incomplete frame.
     pending: Vec<u8>,
-    /// What has come and was not looked at yet; only while `pending` is empty.
+    /// Received bytes that are not decoded yet; only while `pending` is empty.
     rest: Bytes,
 }
 
-impl Decoder {
-    /// Takes the next piece. Call [`next`](Self::next) until it has nothing more before the next one.
+impl FrameDecoder {
+    /// Takes the next piece. Call [`next`](Self::next) until it returns `None` before the next call.
     pub fn push(&mut self, mut piece: Bytes) -> Result<(), FrameError> {
         if !self.pending.is_empty() {
-            let prefix = PREFIX.saturating_sub(self.pending.len()).min(piece.len());
+            let prefix = PREFIX_BYTES.saturating_sub(self.pending.len()).min(piece.len());
             self.pending.extend_from_slice(&piece.split_to(prefix));
             if let Some(wanted) = frame_length(&self.pending)? {
                 let more = wanted.saturating_sub(self.pending.len()).min(piece.len());
                 self.pending.extend_from_slice(&piece.split_to(more));
                 if self.pending.len() == wanted {
                     let whole = Bytes::from(std::mem::take(&mut self.pending));
-                    // Rare: the end of one message and the beginning of the next in one piece.
+                    // Rare: one piece has the end of one message and the beginning of the next.
                     self.rest = if piece.is_empty() { whole } else { [&whole[..], &piece[..]].concat().into() };
                 }
             }
@@ -116,7 +115,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The next message that is whole.
+    /// The next complete message.
     pub fn next(&mut self) -> Result<Option<Message>, FrameError> {
         let Some(wanted) = frame_length(&self.rest)? else { return self.keep() };
         if self.rest.len() < wanted {
@@ -124,7 +123,7 @@ impl Decoder {
         }
         let mut frame = self.rest.split_to(wanted);
         let flag = frame[0];
-        frame.advance(PREFIX);
+        frame.advance(PREFIX_BYTES);
         let payload = match flag {
             0 => frame,
             1 => gunzip(&frame)?,
@@ -142,24 +141,24 @@ impl Decoder {
         Ok(None)
     }
 
-    /// The stream is over: was anything left?
+    /// The stream ended: fails if a frame is incomplete.
     pub fn finish(&self) -> Result<(), FrameError> {
         if self.pending.is_empty() && self.rest.is_empty() { Ok(()) } else { Err(FrameError::Truncated) }
     }
 }
 
-/// How long the frame that begins here is, with its prefix. One that is too long is refused before it is read.
+/// Length of the frame that begins here, with its prefix. A frame that is too long is refused before it is read.
 fn frame_length(bytes: &[u8]) -> Result<Option<usize>, FrameError> {
-    let Some(prefix) = bytes.first_chunk::<PREFIX>() else { return Ok(None) };
+    let Some(prefix) = bytes.first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
     let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
-    if length > MAX_MESSAGE {
+    if length > MAX_MESSAGE_BYTES {
         return Err(FrameError::TooLong(length));
     }
-    Ok(Some(PREFIX + length))
+    Ok(Some(PREFIX_BYTES + length))
 }
 
 fn refusal(words: &[u8]) -> FrameError {
-    match serde_json::from_slice(&words[..words.len().min(MAX_REFUSAL)]) {
+    match serde_json::from_slice(&words[..words.len().min(MAX_REFUSAL_BYTES)]) {
         Ok(refusal) => FrameError::Refused(refusal),
         Err(_) => FrameError::Flag(REFUSED),
     }
@@ -168,8 +167,8 @@ fn refusal(words: &[u8]) -> FrameError {
 fn gunzip(small: &[u8]) -> Result<Bytes, FrameError> {
     let mut out = Vec::new();
     // One byte more than allowed tells a message that is too long from one that just fits.
-    GzDecoder::new(small).take(MAX_MESSAGE as u64 + 1).read_to_end(&mut out).map_err(FrameError::Compression)?;
-    if out.len() > MAX_MESSAGE {
+    GzDecoder::new(small).take(MAX_MESSAGE_BYTES as u64 + 1).read_to_end(&mut out).map_err(FrameError::Compression)?;
+    if out.len() > MAX_MESSAGE_BYTES {
         return Err(FrameError::TooLong(out.len()));
     }
     out.shrink_to_fit();
@@ -190,7 +189,7 @@ mod tests {
     }
 
     fn read(pieces: impl IntoIterator<Item = Bytes>) -> Result<Vec<Message>, FrameError> {
-        let (mut decoder, mut all) = (Decoder::default(), Vec::new());
+        let (mut decoder, mut all) = (FrameDecoder::default(), Vec::new());
         for piece in pieces {
             decoder.push(piece)?;
             while let Some(message) = decoder.next()? {
@@ -227,15 +226,15 @@ mod tests {
     #[test]
     fn what_is_too_long_is_refused_before_it_is_read() {
         let mut prefix = vec![0];
-        prefix.extend_from_slice(&(MAX_MESSAGE as u32 + 1).to_be_bytes());
+        prefix.extend_from_slice(&(MAX_MESSAGE_BYTES as u32 + 1).to_be_bytes());
         assert!(matches!(read([prefix.clone().into()]), Err(FrameError::TooLong(_))));
         let (a, b) = prefix.split_at(3);
         assert!(matches!(read([a.to_vec().into(), b.to_vec().into()]), Err(FrameError::TooLong(_))));
         // Also what is short only on the wire.
-        let bomb = gzip(&vec![0; MAX_MESSAGE + 10]).unwrap();
+        let bomb = gzip(&vec![0; MAX_MESSAGE_BYTES + 10]).unwrap();
         assert!(bomb.len() < 100_000);
         assert!(matches!(read([with_length(bomb, 1)]), Err(FrameError::TooLong(_))));
-        let large = batch(vec![vec![0; MAX_MESSAGE]]);
+        let large = batch(vec![vec![0; MAX_MESSAGE_BYTES]]);
         assert!(matches!(encode(&large, true), Err(FrameError::TooLong(_))));
     }
 

@@ -1,7 +1,7 @@
-//! A line of messages in both directions, on a stream of bytes that it has for itself.
+//! A bidirectional channel of messages on a byte stream of its own.
 //!
-//! It is the session of an edge, of which a center has thousands: nothing is kept for one that is quiet. That is why it does not go over
-//! HTTP/2, which has buffers of some thirty kilobytes for each connection, quiet or not.
+//! It carries the session of an edge, of which a center has thousands, so an idle channel keeps no buffers. HTTP/2 is
+//! not used because it keeps about thirty kilobytes of buffers for each connection, idle or not.
 
 use std::{
     future::poll_fn,
@@ -22,32 +22,32 @@ use tokio::{
 
 use super::{
     error::{Code, Error},
-    frame::{self, Decoder, FrameError, Refusal},
+    frame::{self, FrameDecoder, FrameError, Refusal},
     pipe::Pipe,
 };
 use crate::Message;
 
-/// Read at once, from a place that is there only while it is read.
-const PIECE: usize = 8 << 10;
-/// What is sent at once, if so much waits.
-const GATHERED: usize = 16 << 10;
-/// Who has said its last word listens so long for the other's: to go at once could take back what is still on its way.
-const LINGER: Duration = Duration::from_secs(1);
+/// Size of one read. The buffer is on the stack and exists only during the read.
+const READ_BYTES: usize = 8 << 10;
+/// Queued frames are joined up to this size for one write.
+const MAX_WRITE_BYTES: usize = 16 << 10;
+/// Limit of the wait for the peer's end after our last frame: closing at once could reset data still in flight.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The other side does not listen any more.
+/// The peer does not read any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the link is gone")]
 pub struct Gone;
 
 type Reader = Box<dyn AsyncRead + Send + Sync + Unpin>;
 
-/// Both directions. Dropping it and its senders ends it, after what waits has been sent.
+/// Both directions. Dropping it and its senders ends it, after the queued frames have been sent.
 pub struct Line {
     sender: LineSender,
     reader: Option<Reader>,
-    /// Where the reader goes at the end.
+    /// Returns the reader to the writing task for lingering.
     back: Option<oneshot::Sender<Reader>>,
-    decoder: Decoder,
+    decoder: FrameDecoder,
     ended: bool,
 }
 
@@ -68,7 +68,8 @@ impl Drop for Shared {
 }
 
 impl LineSender {
-    /// Sends when there is room. A message that is too long for the link ends it: the other side could not go on either.
+    /// Waits for room in the queue, then sends. A message that exceeds the limit ends the channel, as the session
+    /// cannot go on without it.
     pub async fn send(&self, message: Message) -> Result<(), Gone> {
         let mut frame = self.encode(&message)?;
         drop(message);
@@ -82,7 +83,7 @@ impl LineSender {
         }
     }
 
-    /// Sends if there is room; whether there was.
+    /// Sends if there is room in the queue. Returns whether there was.
     pub fn try_send(&self, message: &Message) -> Result<bool, Gone> {
         if !self.has_room() {
             return if self.0.pipe.is_gone() { Err(Gone) } else { Ok(false) };
@@ -91,18 +92,18 @@ impl LineSender {
         self.0.pipe.try_put(frame).map(|back| back.is_none()).map_err(|()| Gone)
     }
 
-    /// Whether a message would be taken now.
+    /// Whether the queue has room for a message.
     pub fn has_room(&self) -> bool {
         let mut nobody = std::task::Context::from_waker(std::task::Waker::noop());
         !self.0.pipe.is_gone() && self.0.pipe.poll_room(&mut nobody).is_ready()
     }
 
-    /// Ends the line once what waits has been sent; further messages are refused.
+    /// Ends the channel once the queued frames have been sent. Further messages are refused.
     pub fn end(&self) {
         self.0.pipe.end();
     }
 
-    /// Bytes sent and received, without what TLS adds.
+    /// Bytes sent and received, without the overhead of TLS.
     pub fn traffic(&self) -> (u64, u64) {
         (self.0.pipe.sent(), self.0.received.load(Ordering::Relaxed))
     }
@@ -124,10 +125,16 @@ impl Line {
         let (back, at_the_end) = oneshot::channel();
         let sender = LineSender(Arc::default());
         tokio::spawn(pump(sender.0.pipe.clone(), writer, at_the_end));
-        Self { sender, reader: Some(Box::new(reader)), back: Some(back), decoder: Decoder::default(), ended: false }
+        Self {
+            sender,
+            reader: Some(Box::new(reader)),
+            back: Some(back),
+            decoder: FrameDecoder::default(),
+            ended: false,
+        }
     }
 
-    /// For sending while somebody waits for the next message.
+    /// A sender that can be used while `next` is pending.
     pub fn sender(&self) -> LineSender {
         self.sender.clone()
     }
@@ -144,7 +151,7 @@ impl Line {
         self.sender.traffic()
     }
 
-    /// The next message. `None`: the other side ended the line. After an error nothing more comes. May be cancelled.
+    /// The next message; `None` once the peer ended the channel. Nothing follows an error. Cancel-safe.
     pub async fn next(&mut self) -> Option<Result<Message, Error>> {
         if self.ended {
             return None;
@@ -174,7 +181,7 @@ impl Line {
 impl Drop for Line {
     fn drop(&mut self) {
         if let (Some(back), Some(reader)) = (self.back.take(), self.reader.take()) {
-            // Nobody to take it means that nothing is left to be sent either.
+            // A closed channel means that the writing task has ended.
             let _ = back.send(reader);
         }
     }
@@ -186,7 +193,7 @@ impl std::fmt::Debug for Line {
     }
 }
 
-/// Tells whoever dialled why there is no session for it.
+/// Refuses a session, with the reason.
 pub async fn refuse<S>(mut stream: S, refusal: &Refusal)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin,
@@ -196,7 +203,7 @@ where
         stream.shutdown().await?;
         tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
     };
-    let _ = tokio::time::timeout(LINGER, told).await;
+    let _ = tokio::time::timeout(LINGER_TIMEOUT, told).await;
 }
 
 fn told(error: FrameError) -> Error {
@@ -208,10 +215,10 @@ fn told(error: FrameError) -> Error {
     }
 }
 
-/// What has come; empty at the end.
+/// Reads available bytes; empty at the end of the stream.
 async fn piece(reader: &mut Reader) -> std::io::Result<Bytes> {
     poll_fn(|cx| {
-        let mut room = [0; PIECE];
+        let mut room = [0; READ_BYTES];
         let mut buffer = ReadBuf::new(&mut room);
         ready!(Pin::new(&mut *reader).poll_read(cx, &mut buffer))?;
         Poll::Ready(Ok(Bytes::copy_from_slice(buffer.filled())))
@@ -219,7 +226,7 @@ async fn piece(reader: &mut Reader) -> std::io::Result<Bytes> {
     .await
 }
 
-/// Sends what is put into the pipe until its end.
+/// The writing task: sends everything that is put into the pipe until the pipe ends.
 async fn pump<W>(pipe: Arc<Pipe>, mut writer: W, at_the_end: oneshot::Receiver<Reader>)
 where
     W: AsyncWrite + Unpin,
@@ -239,15 +246,15 @@ where
             while !piece(&mut reader).await.ok()?.is_empty() {}
             Some(())
         };
-        let _ = tokio::time::timeout(LINGER, listen).await;
+        let _ = tokio::time::timeout(LINGER_TIMEOUT, listen).await;
     }
 }
 
-/// What waits, in one piece if it is little: TLS seals every piece by itself.
+/// Takes queued frames and joins small ones, as TLS seals each write separately.
 fn gather(pipe: &Pipe, cx: &mut std::task::Context<'_>) -> Poll<Option<Bytes>> {
     let Some(first) = ready!(pipe.poll_take(cx)) else { return Poll::Ready(None) };
     let mut all = Vec::new();
-    while all.len().max(first.len()) < GATHERED {
+    while all.len().max(first.len()) < MAX_WRITE_BYTES {
         let Poll::Ready(Some(more)) = pipe.poll_take(cx) else { break };
         if all.is_empty() {
             all.extend_from_slice(&first);

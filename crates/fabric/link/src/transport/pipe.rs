@@ -1,4 +1,4 @@
-//! What waits to be sent: a queue that is empty memory while nothing waits, and that makes writers wait while the connection does.
+//! The send queue of a connection. It allocates nothing while it is empty and makes writers wait while it is full.
 
 use std::{
     collections::VecDeque,
@@ -11,8 +11,8 @@ use std::{
 use bytes::Bytes;
 use http_body::Frame;
 
-/// Writers wait while this much waits already. The last one in may be larger.
-const ROOM: usize = 64 << 10;
+/// Writers wait while at least this much is queued. The last piece may exceed it.
+const MAX_QUEUED_BYTES: usize = 64 << 10;
 
 #[derive(Default)]
 pub(super) struct Pipe(Mutex<State>);
@@ -22,16 +22,16 @@ struct State {
     pieces: VecDeque<Bytes>,
     waiting: usize,
     sent: u64,
-    /// Nothing more will be put in.
+    /// No more pieces will be put in.
     ended: bool,
-    /// Nobody takes anything out any more.
+    /// The reader is gone.
     gone: bool,
     reader: Option<Waker>,
     writers: Vec<Waker>,
 }
 
 impl Pipe {
-    /// What the connection reads from. Once it is dropped, writers are told so.
+    /// The body that the connection reads from. Writers are refused once it is dropped.
     pub fn body(self: &Arc<Self>) -> Outgoing {
         Outgoing(self.clone())
     }
@@ -44,13 +44,14 @@ impl Pipe {
         self.state().gone
     }
 
-    /// Puts the piece in if there is room: `Ok(Some(piece))` gives it back if not, `Err` says that nobody reads any more.
+    /// Puts the piece in if there is room. `Ok(Some(piece))` returns it if there is none; `Err` means that the reader
+    /// is gone.
     pub fn try_put(&self, piece: Bytes) -> Result<Option<Bytes>, ()> {
         let mut state = self.state();
         if state.gone || state.ended {
             return Err(());
         }
-        if state.waiting >= ROOM {
+        if state.waiting >= MAX_QUEUED_BYTES {
             return Ok(Some(piece));
         }
         state.waiting += piece.len();
@@ -61,10 +62,10 @@ impl Pipe {
         Ok(None)
     }
 
-    /// Ready when there is room, or nobody reads any more.
+    /// Ready when there is room or the reader is gone.
     pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state();
-        if state.gone || state.ended || state.waiting < ROOM {
+        if state.gone || state.ended || state.waiting < MAX_QUEUED_BYTES {
             return Poll::Ready(());
         }
         if !state.writers.iter().any(|writer| writer.will_wake(cx.waker())) {
@@ -73,7 +74,7 @@ impl Pipe {
         Poll::Pending
     }
 
-    /// What waited longest; `None` once it has ended.
+    /// The oldest piece; `None` once the pipe has ended.
     pub fn poll_take(&self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut state = self.state();
         if let Some(piece) = state.pieces.pop_front() {
@@ -82,7 +83,7 @@ impl Pipe {
             if state.pieces.is_empty() {
                 state.pieces = VecDeque::new();
             }
-            if state.waiting < ROOM {
+            if state.waiting < MAX_QUEUED_BYTES {
                 wake(&mut state);
             }
             return Poll::Ready(Some(piece));
@@ -94,7 +95,7 @@ impl Pipe {
         Poll::Pending
     }
 
-    /// Nobody takes anything out any more.
+    /// The reader is gone: drops the queue and wakes the writers.
     pub fn abandon(&self) {
         let mut state = self.state();
         state.gone = true;
@@ -113,7 +114,7 @@ impl Pipe {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing in here can be left half done.
+        // No critical section can leave the state inconsistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -122,7 +123,7 @@ fn wake(state: &mut State) {
     std::mem::take(&mut state.writers).into_iter().for_each(Waker::wake);
 }
 
-/// The body of a request or response that somebody else writes.
+/// The body of a request or response that is written through a pipe.
 pub struct Outgoing(Arc<Pipe>);
 
 impl http_body::Body for Outgoing {

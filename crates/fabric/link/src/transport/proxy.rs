@@ -1,4 +1,4 @@
-//! Through a proxy: which one the environment names, for which hosts, and how it is asked.
+//! HTTP proxies: the settings of the environment, the hosts they apply to, and the CONNECT request.
 
 use std::net::IpAddr;
 
@@ -11,21 +11,23 @@ use tokio::{
 
 use super::error::Error;
 
-/// No proxy has more to say.
-const MAX_ANSWER: usize = 8 << 10;
+/// Limit of the proxy's response to CONNECT.
+const MAX_RESPONSE_BYTES: usize = 8 << 10;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
     #[error("HTTPS_PROXY is {0:?}: it should look like http://proxy.example:3128")]
     Url(String),
     #[error(
-        "HTTPS_PROXY is {0:?}: only proxies that are spoken to over plain HTTP can be used; TLS to the center goes through them"
+        "HTTPS_PROXY is {0:?}: only proxies that are spoken to over plain HTTP can be used; \
+         TLS to the center goes through them"
     )]
     Scheme(String),
     #[error("cannot reach the proxy {proxy}: {why}")]
     Unreachable { proxy: String, why: String },
     #[error(
-        "the proxy {proxy} wants a name and a password, or other ones: put them into HTTPS_PROXY, as in http://name:password@proxy.example:3128"
+        "the proxy {proxy} wants a name and a password, or other ones: put them into HTTPS_PROXY, \
+         as in http://name:password@proxy.example:3128"
     )]
     Authentication { proxy: String },
     #[error("the proxy {proxy} refuses to connect to {center}: it says {said:?}")]
@@ -38,14 +40,14 @@ impl ProxyError {
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
-            // It could not get through to the center.
+            // The proxy could not reach the center.
             Self::Refused { code, .. } => matches!(code, 500..=504),
             _ => false,
         }
     }
 }
 
-/// What the environment says of proxies.
+/// The proxy settings of the environment.
 #[derive(Clone, Debug, Default)]
 pub struct Proxy {
     url: Option<String>,
@@ -53,12 +55,12 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Never any.
+    /// Uses no proxy.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// `HTTPS_PROXY` and `NO_PROXY`, in either case.
+    /// Reads `HTTPS_PROXY` and `NO_PROXY`, in upper or lower case.
     pub fn from_env() -> Self {
         let read = |names: [&str; 2]| names.iter().find_map(|n| std::env::var(n).ok().filter(|v| !v.is_empty()));
         Self::new(
@@ -72,7 +74,7 @@ impl Proxy {
         Self { url: url.map(str::to_owned), except: except.collect() }
     }
 
-    /// As Go's clients do it: this machine itself is never reached through a proxy.
+    /// The proxy for this host, if one is to be used. Like Go's clients, never uses one for this machine itself.
     pub(super) fn used_for(&self, host: &str, port: u16) -> Result<Option<Through>, ProxyError> {
         let Some(url) = &self.url else { return Ok(None) };
         let host = host.to_ascii_lowercase();
@@ -85,7 +87,8 @@ impl Proxy {
     }
 }
 
-/// Whether an entry of NO_PROXY names the host: `*`, a domain with all below it, an address, a network, each with a port if wanted.
+/// Whether an entry of NO_PROXY covers the host. An entry is `*`, a domain with its subdomains, an address or a
+/// network; all may have a port.
 fn covers(except: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool {
     if except == "*" {
         return true;
@@ -186,7 +189,7 @@ pub(super) async fn ask(mut stream: TcpStream, through: &Through, center: &str) 
     let mut answer = Vec::with_capacity(256);
     // Byte by byte would be wasteful, but nothing comes behind the answer before we speak.
     while !answer.windows(4).any(|end| end == b"\r\n\r\n") {
-        if answer.len() > MAX_ANSWER {
+        if answer.len() > MAX_RESPONSE_BYTES {
             return Err(ProxyError::NotHttp { proxy: through.name() }.into());
         }
         if stream.read_buf(&mut answer).await.map_err(lost)? == 0 {

@@ -1,4 +1,4 @@
-//! A stream of bytes on the link: what tunnels are made of.
+//! A byte stream on the link, used by tunnels.
 
 use std::{
     io,
@@ -13,13 +13,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{AnyBody, pipe::Pipe};
 
-/// One write is taken in pieces of this size: what HTTP/2 sends at once.
-const PIECE: usize = 16 << 10;
+/// Limit of one write: the size of an HTTP/2 frame.
+const MAX_WRITE_BYTES: usize = 16 << 10;
 
-/// Both directions. Shutting it down ends what is written; dropping it, both.
+/// Both directions. Shutdown ends the writing direction; dropping ends both.
 pub struct Stream {
     pipe: Arc<Pipe>,
-    /// Never locked, as in a line.
+    /// Never locked: the mutex only makes the type `Sync`.
     incoming: Mutex<AnyBody>,
     rest: Bytes,
 }
@@ -63,10 +63,10 @@ impl AsyncWrite for Stream {
             return Poll::Ready(Ok(0));
         }
         ready!(self.pipe.poll_room(cx));
-        let piece = &from[..from.len().min(PIECE)];
+        let piece = &from[..from.len().min(MAX_WRITE_BYTES)];
         match self.pipe.try_put(Bytes::copy_from_slice(piece)) {
             Ok(None) => Poll::Ready(Ok(piece.len())),
-            // A stream has one writer, so the room is still there.
+            // Unreachable: a stream has one writer, so the room is still there.
             Ok(Some(_)) => Poll::Pending,
             Err(()) => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
         }

@@ -150,7 +150,7 @@ async fn calls_end_with_their_connection() {
 #[tokio::test]
 async fn a_message_that_is_too_long_ends_the_line() {
     let (mut edge, center) = pair();
-    assert_eq!(center.send(batch(crate::MAX_MESSAGE)).await, Err(Gone));
+    assert_eq!(center.send(batch(crate::MAX_MESSAGE_BYTES)).await, Err(Gone));
     assert!(edge.next().await.is_none());
 }
 

@@ -1,12 +1,10 @@
 //! A small world with simulated time: one center, one edge, a network and two disks that fail in every way they can.
 
-pub mod disk;
-
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use bytes::Bytes;
-use disk::Disk;
+use selvedge_link::testing::MemoryHolding;
 use selvedge_link::*;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,7 +43,10 @@ pub struct World {
     center_life: u64,
     writes: BTreeMap<u64, (u64, u64, Vec<Report>)>,
     edge: Edge,
-    pub disk: Disk,
+    /// Survives crashes of the edge.
+    pub disk: MemoryHolding,
+    /// Session and number of every batch that was committed.
+    committed: BTreeSet<(u64, u64)>,
     connection: Option<u64>,
     connections: u64,
     /// When the last message of each connection and direction arrives: a connection keeps its order.
@@ -78,7 +79,8 @@ impl World {
             center_life: 1,
             writes: BTreeMap::new(),
             edge: Edge::new(1_000, seed),
-            disk: Disk::default(),
+            disk: MemoryHolding::default(),
+            committed: BTreeSet::new(),
             connection: None,
             connections: 0,
             arrival: BTreeMap::new(),
@@ -356,7 +358,7 @@ impl World {
     }
 
     fn commit(&mut self, batch: &Batch) {
-        if !self.disk.committed.insert((batch.session, batch.seq)) {
+        if !self.committed.insert((batch.session, batch.seq)) {
             self.violate(format!("applied twice: {} {}", batch.session, batch.seq));
         }
         self.count(if batch.adopt { "adoptions" } else { "batches" });
@@ -470,7 +472,7 @@ impl World {
                 CenterOutput::Applied { seq, keys, .. } => {
                     self.landed(&keys);
                     // A batch of which every key was refused changed nothing.
-                    if !keys.is_empty() && !self.disk.committed.contains(&(connection, seq)) {
+                    if !keys.is_empty() && !self.committed.contains(&(connection, seq)) {
                         self.violate(format!("acked, not durable: {connection} {seq}"));
                     }
                 }
@@ -513,7 +515,7 @@ impl World {
         if deleted.iter().any(|key| self.desired.get(key).is_some()) {
             self.violate("instructed to delete what is desired".into());
         }
-        let (few, empty) = (deleted.len() as u64 <= HANDFUL, self.desired.count() == 0);
+        let (few, empty) = (deleted.len() as u64 <= MAX_UNHELD_DELETIONS, self.desired.count() == 0);
         if !self.confirmed.contains(&batch.session)
             && !deleted.is_empty()
             && (empty || (!few && deleted.len() * 2 > 14))

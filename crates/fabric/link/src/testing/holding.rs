@@ -1,24 +1,29 @@
-//! The edge's disk: what is here survives a crash.
+//! The durable storage of an edge, in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::desired::Holding;
+use crate::message::{Batch, Report};
+use crate::tree::HashTree;
+use crate::types::{Key, Position, Version};
 use bytes::Bytes;
-use selvedge_link::{Batch, HashTree, Holding, Key, Position, Report, Version};
 
+/// What an edge holds and has to report. Everything in here survives a crash of the edge.
 #[derive(Default)]
-pub struct Disk {
+pub struct MemoryHolding {
     pub objects: BTreeMap<Key, Bytes>,
-    pub tree: HashTree,
     pub seen: Option<Position>,
-    pub floor: Version,
-    pub counter: u64,
-    /// The latest state of everything reported, and which of them are not acked.
+    /// The latest state of everything reported.
     pub states: BTreeMap<Key, (Version, Option<Bytes>)>,
+    /// Keys whose report is not acked.
     pub outbox: BTreeSet<Key>,
-    pub committed: BTreeSet<(u64, u64)>,
+    tree: HashTree,
+    floor: Version,
+    counter: u64,
 }
 
-impl Disk {
+impl MemoryHolding {
+    /// Applies a batch as one transaction.
     pub fn commit(&mut self, batch: &Batch) {
         for (key, content) in &batch.changes {
             match content {
@@ -43,7 +48,8 @@ impl Disk {
         }
     }
 
-    /// A report may be stored at the center after a batch was made, and acked before that batch is applied.
+    /// Moves `seen` on. It never moves back within an incarnation: a report may be stored at the center after a batch
+    /// was made, and acked before that batch is applied.
     fn see(&mut self, at: Position) {
         if self.seen.is_none_or(|seen| seen.incarnation != at.incarnation || seen.revision < at.revision) {
             self.seen = Some(at);
@@ -60,12 +66,14 @@ impl Disk {
         Version { epoch: 1, counter: self.counter }
     }
 
+    /// Puts a state of an object into the outbox; `None` if the object is gone.
     pub fn note(&mut self, key: &Key, state: Option<Bytes>) {
         let version = self.next();
         self.states.insert(key.clone(), (version, state));
         self.outbox.insert(key.clone());
     }
 
+    /// Takes acked reports out of the outbox, unless there is a newer state.
     pub fn acked(&mut self, at: Position, reports: &[(Key, Version)]) {
         self.see(at);
         for (key, version) in reports {
@@ -76,13 +84,13 @@ impl Disk {
     }
 }
 
-impl AsRef<HashTree> for Disk {
+impl AsRef<HashTree> for MemoryHolding {
     fn as_ref(&self) -> &HashTree {
         &self.tree
     }
 }
 
-impl Holding for Disk {
+impl Holding for MemoryHolding {
     fn seen(&self) -> Option<Position> {
         self.seen
     }
