@@ -17,11 +17,12 @@
 //! commits; memory for the page caches, the ring, and nothing per key.
 
 mod checkpoint;
-mod clerk;
 mod fault;
+mod group_commit;
 mod journal;
 mod reader;
 mod recent;
+mod recovery;
 mod reserve;
 mod schema;
 mod watcher;
@@ -49,7 +50,7 @@ use rusqlite::{Connection, OpenFlags};
 use tokio::sync::{oneshot, watch};
 
 use self::{
-    clerk::{Desk, Job},
+    group_commit::{Committer, Job},
     reader::Readers,
     recent::Recent,
     watcher::Cursor,
@@ -84,7 +85,7 @@ impl Default for SqliteOptions {
 
 pub struct SqliteStore {
     shared: Arc<Shared>,
-    desk: Arc<Desk>,
+    committer: Arc<Committer>,
     jobs: mpsc::Sender<Job>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -121,8 +122,8 @@ impl SqliteStore {
         });
         let (jobs, queue) = mpsc::channel();
         let writer = Writer::new(opened, options, Arc::clone(&shared))?;
-        let (desk, thread) = clerk::start(writer, queue, Arc::clone(&shared))?;
-        Ok(Self { shared, desk, jobs, thread: Mutex::new(Some(thread)) })
+        let (committer, thread) = group_commit::start(writer, queue, Arc::clone(&shared))?;
+        Ok(Self { shared, committer, jobs, thread: Mutex::new(Some(thread)) })
     }
 
     /// Another process has this store open.
@@ -142,7 +143,7 @@ impl SqliteStore {
 
     async fn write(&self, task: Task) -> Result<Outcome, Error> {
         self.shared.check_open()?;
-        match self.desk.alone(task) {
+        match self.committer.try_inline(task) {
             Ok(written) => {
                 // So that others have their turn between many of these.
                 tokio::task::coop::consume_budget().await;
@@ -155,7 +156,7 @@ impl SqliteStore {
     async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Job) -> Result<T, Error> {
         self.shared.check_open()?;
         let (reply, answer) = oneshot::channel();
-        self.desk.expect();
+        self.committer.job_queued();
         self.jobs.send(job(reply)).map_err(|_| Error::Closed)?;
         answer.await.map_err(|_| Error::Closed)?
     }

@@ -1,5 +1,7 @@
 //! What a journal says after torn writes and after damage.
 
+use std::path::Path;
+
 use bytes::Bytes;
 
 use super::{sectors::SECTORS, *};
