@@ -42,6 +42,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "customize", seeds: seeds::customizations, run: customized },
     Target { name: "websocket", seeds: seeds::websockets, run: websocket },
     Target { name: "spdy", seeds: seeds::spdy, run: spdy },
+    Target { name: "journal", seeds: seeds::journal_records, run: store::check_journal_record },
 ];
 
 const NOW: &str = "2026-11-15T20:28:48Z";

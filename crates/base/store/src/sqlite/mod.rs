@@ -1,20 +1,21 @@
 //! The store in one SQLite file: the default, at the center and on every edge.
 //!
 //! How it keeps the contract
-//! - Every change is one row of an append-only log, keyed by `revision << 16 | index`; a small table of live keys points
-//!   to each key's newest row. A row names the row that it replaces, so ranges in the past, watches and trimming all read
-//!   the log by its primary key, and no other index has to be kept.
-//! - One writes at a time: a thread, or who comes alone. It takes every commit that is waiting, compares and applies them one after
-//!   another in one SQLite transaction, and answers and publishes only when that is durable: after `COMMIT` (WAL, `synchronous=FULL`), or,
-//!   while much is written, when the group is in the journal. Then the transaction stays open for more. One sync for the group either way.
-//! - What the journal has and the file has not is in memory, too: reading means the file and then that.
+//! - Every change is one row of an append-only log, keyed by `revision << 16 | index`; a small table of live keys
+//!   points to each key's newest row. A row names the row that it replaces, so ranges in the past, watches and trimming
+//!   all read the log by its primary key, and no other index has to be kept.
+//! - One thread writes at a time: the writer thread, or the caller of a commit that finds no other one queued. It takes
+//!   every commit that is waiting, compares and applies them one after another in one SQLite transaction, and answers and
+//!   publishes only when that is durable: after `COMMIT` (WAL, `synchronous=FULL`), or, while writes come in quick
+//!   succession, when the group is in the journal. Then the transaction stays open for more. One sync per group either way.
+//! - What the journal has and the file lacks is in memory, too: a read takes the file, and then that.
 //! - A watcher is a cursor: the last revision it has seen. What follows comes from a small ring of recent batches, or
 //!   from the log when the ring no longer reaches back far enough. There is no moment of switching, hence no gap, no
 //!   duplicate, and no queue that a slow watcher could fill.
 //! - The newest revision is written down before the row that carries it can be trimmed: revisions are never used twice.
 //!
-//! What it costs: two b-tree inserts per change; its size in the journal and somewhat more in the WAL; one sync per group of
-//! commits; memory for the page caches, the ring, and nothing per key.
+//! What it costs: two b-tree inserts per change; its size in the journal and somewhat more in the WAL; one sync per
+//! group of commits; memory for the page caches, the ring, and nothing per key.
 
 mod checkpoint;
 mod fault;
@@ -56,6 +57,9 @@ use self::{
     watcher::Cursor,
     writer::{Task, Writer},
 };
+#[doc(hidden)]
+pub use journal::check_journal_record;
+
 use crate::{Commit, Error, Outcome, Page, Range, Revision, Store, Watch};
 
 #[derive(Clone, Debug)]
@@ -131,8 +135,8 @@ impl SqliteStore {
         schema::is_locked(dir)
     }
 
-    /// Copies the store in `dir`, which may be in use, into a new file: all of it as of one revision. What was written in the last moment may be
-    /// only in the journal, and missing in the copy.
+    /// Copies the store in `dir`, which may be in use, into a new file: all of it as of one revision. What was written
+    /// in the last moment may be only in the journal, and missing in the copy.
     pub fn copy(dir: &Path, to: &Path) -> Result<(), Error> {
         let from = dir.join(schema::FILE);
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -289,8 +293,8 @@ impl Shared {
         Ok(())
     }
 
-    /// The writer's state is not known after a panic, so nothing more is written. What was acknowledged is durable; the process is to
-    /// be ended and started anew.
+    /// The writer's state is not known after a panic, so nothing more is written. What was acknowledged is durable; the
+    /// process is to be ended and started anew.
     fn die(&self) {
         self.closed.store(true, Ordering::Release);
         self.died.send_replace(true);

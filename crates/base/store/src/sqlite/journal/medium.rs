@@ -1,4 +1,5 @@
-//! The journal's file and its directory as the journal needs them. The simulation puts a disk that fails in their place.
+//! The journal's file and its directory as the journal needs them. The simulation puts a disk that fails in their
+//! place.
 
 use std::{
     fs::{File, OpenOptions},

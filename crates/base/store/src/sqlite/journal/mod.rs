@@ -1,15 +1,16 @@
 //! The journal makes a group of commits durable before the database has it, with one short write and one sync.
 //!
-//! While writes come in quick succession, SQLite's transaction stays open and the journal makes each group durable. When the
-//! journal is full, or no write came for a while, the transaction is committed and the journal begins anew in the same place.
-//! So hundreds of rows share the pages that they dirty, and no block has to be allocated. After a crash, what is in the
-//! journal and not in the database is applied again.
+//! While writes come in quick succession, SQLite's transaction stays open and the journal makes each group durable.
+//! When the journal is full, or no write came for a while, the transaction is committed and the journal begins anew in
+//! the same place. So hundreds of rows share the pages that they dirty, and no block has to be allocated. After a
+//! crash, what is in the journal and not in the database is applied again.
 //!
-//! The database's `meta` table has the journal's id from before the first record until the store is closed in order. So a
-//! journal that is missing, cut off or damaged after a crash is noticed, and not taken for an empty one.
+//! The database's `meta` table has the journal's id from before the first record until the store is closed in order. So
+//! a journal that is missing, cut off or damaged after a crash is noticed, and not taken for an empty one.
 
 mod batches;
 mod first;
+mod fuzz;
 mod medium;
 mod sectors;
 
@@ -25,6 +26,7 @@ use crate::{Batch, Revision};
 
 #[cfg(test)]
 pub(super) use first::write as write_first;
+pub use fuzz::check_journal_record;
 pub(super) use medium::{JournalDir, JournalFile};
 pub(super) use sectors::Found;
 
@@ -67,8 +69,8 @@ pub(super) fn new_id() -> io::Result<u64> {
     Ok((u64::from_le_bytes(id) >> 1).max(1))
 }
 
-/// Writes and syncs once more what the journal's file has: afterwards it is durable what a reader of the file sees. Syncing
-/// alone is not enough, because the kernel does not write again what it failed to write.
+/// Writes and syncs once more what the journal's file has: afterwards it is durable what a reader of the file sees.
+/// Syncing alone is not enough, because the kernel does not write again what it failed to write.
 pub(super) fn sync_again<D: JournalDir + ?Sized>(dir: &D) -> io::Result<()> {
     let Some(file) = dir.open()? else { return Ok(()) };
     let bytes = file.read(usize::MAX)?;
@@ -79,8 +81,8 @@ pub(super) fn sync_again<D: JournalDir + ?Sized>(dir: &D) -> io::Result<()> {
 // === impl Journal ===
 
 impl<F: JournalFile> Journal<F> {
-    /// Looks at the journal in `dir`. `id` is the one that the database names, 0 if none; `settled` is the database's last
-    /// revision.
+    /// Looks at the journal in `dir`. `id` is the one that the database names, 0 if none; `settled` is the database's
+    /// last revision.
     pub(super) fn open<D: JournalDir<File = F> + ?Sized>(dir: &D, id: u64, settled: Revision) -> io::Result<Opened<F>> {
         let Some(file) = dir.open()? else { return Ok(Opened::Missing) };
         let bytes = file.read(SIZE + 1)?;
@@ -147,9 +149,9 @@ impl<F: JournalFile> Journal<F> {
         self.next = Position { sector: FIRST, base: settled, number: 0 };
     }
 
-    /// Notes that the database has everything up to this revision. To be called when it has, for commits that were never in
-    /// the journal: so that a database, or its WAL, that has lost them is noticed. The note is not synced: the kernel writes it
-    /// soon, or with the next record.
+    /// Notes that the database has everything up to this revision. To be called when it has, for commits that were
+    /// never in the journal: so that a database, or its WAL, that has lost them is noticed. The note is not synced: the
+    /// kernel writes it soon, or with the next record.
     pub(super) fn mark(&self, settled: Revision) {
         let mark = sectors::mark(self.id, settled);
         if let Err(error) = self.file.write_at(&mark, SECTOR as u64) {
@@ -170,8 +172,8 @@ impl<F: JournalFile> Journal<F> {
         piece.iter_mut().zip(&front).for_each(|(to, from)| *to = *from);
         self.file.write_at(&piece, 0)?;
         let piece: Vec<u8> = EMPTY.repeat(WIPE_BYTES / SECTOR);
-        // The kernel keeps a file in folios as long as what was first written, or read, and goes through a whole one for
-        // every record. So the pieces are short.
+        // The kernel keeps a file in folios as long as what was first written, or read, and goes through a whole one
+        // for every record. So the pieces are short.
         for at in (WIPE_BYTES..SIZE).step_by(WIPE_BYTES) {
             self.file.write_at(&piece, at as u64)?;
         }

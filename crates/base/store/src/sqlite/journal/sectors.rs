@@ -1,13 +1,13 @@
 //! The journal's format, and what its bytes say after a crash. No I/O.
 //!
-//! The file is a row of sectors of 512 bytes, the unit that a disk writes wholly or not at all. Every sector has a digest of its own,
-//! over its content, its place and the journal's id; a sector that was never used holds a fixed pattern. So each sector is one of
-//! three things: what was written last, what was written there before, or damaged. That tells a torn write from damage
-//! (docs/store.md has the reasoning).
+//! The file is a row of sectors of 512 bytes, the unit that a disk writes wholly or not at all. Every sector has a
+//! digest of its own, over its content, its place and the journal's id; a sector that was never used holds a fixed
+//! pattern. So each sector is one of three things: what was written last, what was written there before, or damaged.
+//! That tells a torn write from damage (docs/store.md has the reasoning).
 //!
-//! Sector 0 is the header, sector 1 the mark, and records follow. A record is a group of commits and fills whole sectors, each of
-//! which says which record it belongs to: the revision that the round of records follows (`base`), the record's number in the
-//! round, and the sector's place in the record.
+//! Sector 0 is the header, sector 1 the mark, and records follow. A record is a group of commits and fills whole
+//! sectors, each of which says which record it belongs to: the revision that the round of records follows (`base`), the
+//! record's number in the round, and the sector's place in the record.
 
 use aws_lc_rs::digest;
 
@@ -228,7 +228,8 @@ enum Record {
     Damaged(String),
 }
 
-/// What the journal `id` has that follows `settled`, the file's last revision. Everything up to the first damage is found.
+/// What the journal `id` has that follows `settled`, the file's last revision. Everything up to the first damage is
+/// found.
 pub(super) fn read(bytes: &[u8], id: u64, settled: Revision) -> Found {
     let mut next = Position { sector: FIRST, base: settled, number: 0 };
     let mut found = Vec::new();
