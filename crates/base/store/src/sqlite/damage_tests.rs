@@ -205,7 +205,8 @@ async fn what_an_older_version_left_in_its_journal_is_applied() {
     assert_eq!(keys(&open(crashed(&store, dir.path()).path()).unwrap()).await.len(), 23);
 }
 
-/// On a disk that is full, what was kept for it is used for deletions, and for nothing else; and trimming makes room again.
+/// On a disk that is full, what was kept for it is used for deletions, and for nothing else; and trimming makes room
+/// again.
 #[tokio::test]
 async fn deletions_have_room_of_their_own() {
     let dir = tempfile::tempdir().unwrap();

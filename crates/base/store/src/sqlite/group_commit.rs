@@ -1,8 +1,8 @@
 //! Group commit: one sync for every commit that was queued meanwhile.
 //!
 //! The writer thread commits what is queued. Handing a commit over to it and the answer back wakes two sleeping
-//! processors, which on a virtual machine can take as long as the sync itself. So a commit that finds the writer free and
-//! nobody queued is written by its own thread, as long as syncs are fast ([`Committer::try_inline`]).
+//! processors, which on a virtual machine can take as long as the sync itself. So a commit that finds the writer free
+//! and nobody queued is written by its own thread, as long as syncs are fast ([`Committer::try_inline`]).
 
 use std::{
     collections::VecDeque,
@@ -16,7 +16,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::oneshot;
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    sync::oneshot,
+};
 
 use super::{
     Shared,
@@ -102,6 +105,13 @@ pub(super) fn start(
     Ok((committer, handle))
 }
 
+/// Runs work that waits for the disk. If the caller is a worker of a runtime with several, the worker's other tasks go
+/// on elsewhere meanwhile: a sync that takes long after all delays nobody else.
+fn blocking<T>(work: impl FnOnce() -> T) -> T {
+    let several = Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
+    if several { tokio::task::block_in_place(work) } else { work() }
+}
+
 // === impl Committer ===
 
 impl Committer {
@@ -117,7 +127,7 @@ impl Committer {
             Err(TryLockError::WouldBlock) => return Err(task),
         };
         match held.as_mut().filter(|writer| writer.is_fast(MAX_INLINE_WRITE, &task)) {
-            Some(writer) => Ok(writer.write_one(&task)),
+            Some(writer) => Ok(blocking(|| writer.write_one(&task))),
             None => Err(task),
         }
     }

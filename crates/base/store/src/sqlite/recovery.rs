@@ -17,8 +17,8 @@ pub(super) struct InJournal<F = File> {
     pub(super) damage: Option<String>,
 }
 
-/// `named` is the id of the journal that the database names. `is_copy` says that the database was copied by `VACUUM INTO`,
-/// which leaves the journal behind. `path` is the directory as messages name it.
+/// `named` is the id of the journal that the database names. `is_copy` says that the database was copied by `VACUUM
+/// INTO`, which leaves the journal behind. `path` is the directory as messages name it.
 pub(super) fn read_journal<D: JournalDir + ?Sized>(
     dir: &D,
     path: &Path,

@@ -35,10 +35,10 @@ pub(super) const MAX_OPS: usize = 1 << INDEX_BITS;
 /// file shows when it is read, which a server does with everything as it starts.
 const CHECK_BYTES: u64 = 16 << 20;
 
-/// The value comes last, so that the other columns can be read without walking through a large one.
-/// A row without a value is a deletion; `previous` is the row that this one replaces, 0 if none.
-/// `meta` holds `oldest` (revision), `newest` (revision, as of the last compaction), `trimmed` (row) and `journal` (the id of the
-/// journal that may have what the file has not; 0 if there is none).
+/// The value comes last, so that the other columns can be read without walking through a large one. A row without a
+/// value is a deletion; `previous` is the row that this one replaces, 0 if none. `meta` holds `oldest` (revision),
+/// `newest` (revision, as of the last compaction), `trimmed` (row) and `journal` (the id of the journal that may have
+/// what the file has not; 0 if there is none).
 const TABLES: &str = "
     CREATE TABLE log (row INTEGER PRIMARY KEY, previous INTEGER NOT NULL, created INTEGER NOT NULL, key TEXT NOT NULL, value BLOB);
     CREATE TABLE live (key TEXT PRIMARY KEY, row INTEGER NOT NULL, created INTEGER NOT NULL) WITHOUT ROWID;
@@ -324,7 +324,8 @@ fn check_owner(db: &Connection, path: &Path) -> Result<(), Error> {
     db.pragma_update(None, "journal_mode", "WAL").map_err(|error| damaged(path, &error))
 }
 
-/// From now on an older selvedge, which would not understand the journal, leaves the store alone. Not possible on a full disk.
+/// From now on an older selvedge, which would not understand the journal, leaves the store alone. Not possible on a
+/// full disk.
 fn upgrade(db: &Connection) -> bool {
     let version = db.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
     if version.is_ok_and(|version| version == VERSION) {

@@ -45,7 +45,8 @@ async fn filled(dir: &Path) {
     store.close().await;
 }
 
-/// Waking a thread and being woken takes longer than a quick sync; while one writes, others go to the thread and share a sync.
+/// Waking a thread and being woken takes longer than a quick sync; while one writes, others go to the thread and share
+/// a sync.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn who_comes_alone_writes_at_once_and_a_crowd_together() {
     let dir = tempfile::tempdir().unwrap();

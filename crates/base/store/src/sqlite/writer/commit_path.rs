@@ -1,8 +1,8 @@
 //! How a group of commits becomes durable: in SQLite's transaction, then in the journal or by `COMMIT`.
 //!
-//! The transaction stays open as long as the journal has what is in it; [`CommitPath::settle`] ends it. A transaction that
-//! breaks is begun again with what the journal has. [`State`] decides; this carries it out, on SQLite and on the file system
-//! or on the simulation's models of them.
+//! The transaction stays open as long as the journal has what is in it; [`CommitPath::settle`] ends it. A transaction
+//! that breaks is begun again with what the journal has. [`State`] decides; this carries it out, on SQLite and on the
+//! file system or on the simulation's models of them.
 
 use std::{io, sync::Arc, time::Instant};
 
@@ -48,9 +48,9 @@ impl<D: Database, F: JournalDir> CommitPath<D, F> {
 
     /// Brings the database up to date after the store was opened.
     ///
-    /// If that is not possible (on a full disk), the journal is synced again before its records are served. They may be in
-    /// the page cache only: the process that wrote them ended before the sync, or the sync failed.
-    /// Returns why the database could not be written, if so.
+    /// If that is not possible (on a full disk), the journal is synced again before its records are served. They may be
+    /// in the page cache only: the process that wrote them ended before the sync, or the sync failed. Returns why the
+    /// database could not be written, if so.
     pub(super) fn recover(&mut self) -> Result<Option<Error>, Error> {
         let Err(error) = self.settle() else {
             // One that was read is slower to write than a new one (`Journal::wipe`).
@@ -64,8 +64,8 @@ impl<D: Database, F: JournalDir> CommitPath<D, F> {
         }
         journal::sync_again(&self.dir).map_err(|unsynced| {
             Error::Unusable(format!(
-                "{} has writes that are not in the database yet. The database cannot be written: {error}. The journal cannot \
-                 be synced: {unsynced}. Nothing is lost. Check the disk, then start again",
+                "{} has writes that are not in the database yet. The database cannot be written: {error}. \
+                 The journal cannot be synced: {unsynced}. Nothing is lost. Check the disk, then start again",
                 journal::FILE
             ))
         })?;
@@ -141,8 +141,8 @@ impl<D: Database, F: JournalDir> CommitPath<D, F> {
         Ok(())
     }
 
-    /// Commits the transaction, which syncs the WAL. The database has everything then. `newest` is the last revision of a
-    /// group that is in the transaction and not acknowledged yet.
+    /// Commits the transaction, which syncs the WAL. The database has everything then. `newest` is the last revision of
+    /// a group that is in the transaction and not acknowledged yet.
     fn commit(&mut self, newest: Option<Revision>, now: Instant) -> Result<(), Error> {
         let id = self.journal.as_ref().map_or(0, Journal::id);
         if self.state.must_name_journal() {
@@ -182,7 +182,7 @@ impl<D: Database, F: JournalDir> CommitPath<D, F> {
         self.state.background_failed();
         tracing::warn!(
             %error,
-            "the store's database could not be brought up to date; what was written is in the journal. Trying again later"
+            "the store's database could not be brought up to date; the journal has what was written. Trying again later"
         );
     }
 
@@ -288,17 +288,19 @@ impl<D: Database, F: JournalDir> CommitPath<D, F> {
     /// The journal has made the group durable. `false`: it has no room.
     fn append(&mut self, batches: &[Arc<Batch>]) -> Result<bool, Error> {
         let Some(journal) = &mut self.journal else { return Ok(false) };
-        journal.append(batches).or_else(|failed| {
-            if matches!(failed, Failed::Sync(_)) {
-                self.state.journal_sync_failed();
-                #[cfg(test)]
-                if self.state.mutant == Some(super::state::Mutant::AcknowledgeFailedSync) {
-                    return Ok(true);
-                }
+        let failed = match journal.append(batches) {
+            Ok(is_appended) => return Ok(is_appended),
+            Err(failed) => failed,
+        };
+        if matches!(failed, Failed::Sync(_)) {
+            self.state.journal_sync_failed();
+            #[cfg(test)]
+            if self.state.mutant == Some(super::state::Mutant::AcknowledgeFailedSync) {
+                return Ok(true);
             }
-            self.undo_all();
-            Err(failed.explain())
-        })
+        }
+        self.undo_all();
+        Err(failed.explain())
     }
 
     fn undo(&mut self, error: &rusqlite::Error, during: During) -> Error {

@@ -32,8 +32,8 @@ pub(super) trait Database {
 
     fn set_meta(&self, name: &str, value: i64) -> rusqlite::Result<()>;
 
-    /// Removes what the rows behind `after` and before `end` have replaced, and deletions, which have been told. Looks at
-    /// `limit` rows at most, and at each row once. Returns the last row that it looked at.
+    /// Removes what the rows behind `after` and before `end` have replaced, and deletions, which have been told. Looks
+    /// at `limit` rows at most, and at each row once. Returns the last row that it looked at.
     fn trim(&self, after: i64, end: i64, limit: usize) -> rusqlite::Result<i64>;
 }
 

@@ -290,8 +290,8 @@ impl State {
         }
     }
 
-    /// A journal is to be made before the next group. It would replace one that may have what the database lacks, so the
-    /// database must have everything.
+    /// A journal is to be made before the next group. It would replace one that may have what the database lacks, so
+    /// the database must have everything.
     pub(super) fn wants_journal(&self, now: Instant) -> bool {
         match self.journal {
             JournalUse::Absent { not_before } => {

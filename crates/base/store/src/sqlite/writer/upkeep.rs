@@ -67,8 +67,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Goes on far behind the lost revisions. No revision is given out twice, and clients that watch from before it are told
-    /// to begin anew.
+    /// Goes on far behind the lost revisions. No revision is given out twice, and clients that watch from before it are
+    /// told to begin anew.
     pub(super) fn skip_lost(&mut self) -> Result<(), Error> {
         self.path.settle()?;
         let next = self.path.state.newest() + LOST_REVISIONS_GAP;
@@ -101,8 +101,8 @@ impl Writer {
         }
     }
 
-    /// When nothing was written for a while, memory is given back. A watcher that still wants recent commits reads them from
-    /// the database, as it reads pages of it.
+    /// When nothing was written for a while, memory is given back. A watcher that still wants recent commits reads them
+    /// from the database, as it reads pages of it.
     pub(super) fn rest(&mut self) {
         self.path.rest();
         if let Err(error) = self.path.db.execute_batch("PRAGMA shrink_memory") {

@@ -1,8 +1,8 @@
 //! A model of SQLite in WAL mode: what its tables have, and what of that survives.
 //!
-//! With `synchronous=FULL`, a `COMMIT` that succeeds is on the disk, and is seen whole or not at all. One that fails may have
-//! written its frames to the page cache, to the disk, or to neither. A process that opens the database then sees them or not,
-//! and makes durable what it sees. The next `COMMIT` takes their place in the WAL.
+//! With `synchronous=FULL`, a `COMMIT` that succeeds is on the disk, and is seen whole or not at all. One that fails
+//! may have written its frames to the page cache, to the disk, or to neither. A process that opens the database then
+//! sees them or not, and makes durable what it sees. The next `COMMIT` takes their place in the WAL.
 
 use std::{cell::RefCell, collections::BTreeMap};
 

@@ -1,8 +1,8 @@
 //! Small worlds, each from its seed, in which a disk drops, reorders and fails what the commit path writes.
 //!
-//! The commit path, the journal's format and the recovery are the real ones; the disk and SQLite are models. After every crash
-//! all acknowledged commits must be there, no commit in part, and revisions in order. A write that was answered with an error
-//! which says that it did not happen must not appear.
+//! The commit path, the journal's format and the recovery are the real ones; the disk and SQLite are models. After
+//! every crash all acknowledged commits must be there, no commit in part, and revisions in order. A write that was
+//! answered with an error which says that it did not happen must not appear.
 //!
 //! `STORE_SEEDS=n` runs more worlds, `STORE_SEED=s` runs one.
 
