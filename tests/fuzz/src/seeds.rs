@@ -167,3 +167,16 @@ pub(crate) fn link_frames() -> Vec<Vec<u8>> {
     all.push(b"\x02\0\0\0\x22{\"code\":403,\"message\":\"not you\"}  ".to_vec());
     all
 }
+
+/// Bodies of journal records: one that changes two keys, and two commits in one record.
+pub(crate) fn journal_records() -> Vec<Vec<u8>> {
+    let text = |text: &str| [&(text.len() as u32).to_le_bytes(), text.as_bytes()].concat();
+    let put = |key: &str, created: u64, value: &str| [text(key), created.to_le_bytes().to_vec(), text(value)].concat();
+    let delete = |key: &str| [text(key), vec![0; 8]].concat();
+    let batch = |revision: u64, events: &[Vec<u8>]| {
+        [revision.to_le_bytes().to_vec(), (events.len() as u32).to_le_bytes().to_vec(), events.concat()].concat()
+    };
+    let two = batch(5, &[put("root/configmaps/a", 3, "{}"), delete("root/configmaps/b")]);
+    let next = batch(6, &[put("c", 6, &"x".repeat(1_000))]);
+    vec![two.clone(), [two, next].concat()]
+}

@@ -42,6 +42,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "spdy", seeds: seeds::spdy, run: spdy },
     Target { name: "link", seeds: seeds::link_messages, run: link_message },
     Target { name: "link-frames", seeds: seeds::link_frames, run: link_frames },
+    Target { name: "journal", seeds: seeds::journal_records, run: store::check_journal_record },
 ];
 
 const NOW: &str = "2026-11-15T20:28:48Z";

@@ -16,9 +16,12 @@ use futures::Stream;
 pub use etcd::{EtcdOptions, EtcdStore, EtcdTls};
 pub use memory::MemoryStore;
 pub use sealed::{KeyFile, KeyStatus, Rotated, SealedStore, Sealing};
+#[doc(hidden)]
+pub use sqlite::check_journal_record;
 pub use sqlite::{SqliteOptions, SqliteStore};
 
-/// Grows by one with every commit. All keys of one commit share it (but see [`Store::commit_apart`]). 0 is before the first commit.
+/// Grows by one with every commit. All keys of one commit share it (but see [`Store::commit_apart`]). 0 is before the
+/// first commit.
 pub type Revision = u64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +64,8 @@ pub enum Op {
 pub enum Outcome {
     /// Durable at this revision, and visible to every read and watch from now on.
     Committed(Revision),
-    /// This compare did not hold; nothing was changed. `found` is the key's real last modification, 0 if it is not there.
+    /// This compare did not hold; nothing was changed. `found` is the key's real last modification, 0 if it is not
+    /// there.
     Conflict { key: String, found: Revision },
 }
 
@@ -125,19 +129,21 @@ pub trait Store: Send + Sync + 'static {
     /// what is not there) takes no new revision: it answers `Committed` with the newest one.
     async fn commit(&self, commit: Commit) -> Result<Outcome, Error>;
 
-    /// As [`Store::commit`], for a commit that deletes something or leads to that: on a full disk it may use room that is kept for it.
+    /// As [`Store::commit`], for a commit that deletes something or leads to that: on a full disk it may use space that
+    /// is reserved for it.
     async fn commit_freeing(&self, commit: Commit) -> Result<Outcome, Error> {
         self.commit(commit).await
     }
 
-    /// As [`Store::commit`], wholly or not at all, but every op takes a revision of its own, in the order of the ops: who watches
-    /// and comes again from any of them misses none. `Committed` names the last. A store that cannot do this takes one for all.
+    /// As [`Store::commit`], wholly or not at all, but every op takes a revision of its own, in the order of the ops: a
+    /// watch that is resumed from any of them misses none. `Committed` has the last. A store that cannot do this takes
+    /// one for all.
     async fn commit_apart(&self, commit: Commit) -> Result<Outcome, Error> {
         self.commit(commit).await
     }
 
-    /// Entries in key order, at most `limit` (0: all), as of `at` (`None`: now, after everything committed before this call).
-    /// An `at` before the oldest kept revision is `Compacted`, one behind the newest is `Future`.
+    /// Entries in key order, at most `limit` (0: all), as of `at` (`None`: now, after everything committed before this
+    /// call). An `at` before the oldest kept revision is `Compacted`, one behind the newest is `Future`.
     async fn range(&self, range: Range, limit: usize, at: Option<Revision>) -> Result<Page, Error>;
 
     async fn get(&self, key: &str) -> Result<Option<Entry>, Error> {
@@ -148,8 +154,8 @@ pub trait Store: Send + Sync + 'static {
     /// The newest revision.
     async fn revision(&self) -> Result<Revision, Error>;
 
-    /// Every commit after `after` that touches the range, in order, none missing and none twice, past ones first.
-    /// Ends with `Compacted` when the reader asks for, or has fallen behind to, what is no longer kept: an `after` before
+    /// Every commit after `after` that touches the range, in order, none missing and none twice, past ones first. Ends
+    /// with `Compacted` when the reader asks for, or has fallen behind to, what is no longer kept: an `after` before
     /// the oldest kept revision. An `after` behind the newest is `Future`. Ends with `Closed` when the store is closed.
     async fn watch(&self, range: Range, after: Revision) -> Result<Watch, Error>;
 
@@ -165,7 +171,8 @@ pub trait Store: Send + Sync + 'static {
         self.revision().await.map(|_| ())
     }
 
-    /// Answers when the store has ended for a reason of its own and can only be opened anew, and says why: never, mostly.
+    /// Answers when the store has ended for a reason of its own and can only be opened anew, and says why: never,
+    /// mostly.
     async fn died(&self) -> String {
         std::future::pending().await
     }
@@ -176,8 +183,8 @@ pub trait Store: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Leaves nothing in files of what was replaced, deleted or compacted, as far as that is in the store's hands. Writes
-    /// may have to wait for it.
+    /// Leaves nothing in files of what was replaced, deleted or compacted, as far as that is in the store's hands.
+    /// Writes may have to wait for it.
     async fn scrub(&self) -> Result<(), Error> {
         Ok(())
     }
@@ -187,14 +194,15 @@ pub trait Store: Send + Sync + 'static {
 }
 
 impl Commit {
-    /// Takes the ops in the order in which they were given. Of several ops on one key only the last one stays.
+    /// Takes the ops out, in the order in which they were given. Of several ops on one key, only the last one is kept.
     pub(crate) fn distinct_ops(&mut self) -> Vec<Op> {
         let ops = std::mem::take(&mut self.ops);
         let last: HashMap<String, usize> = ops.iter().enumerate().map(|(at, op)| (op.key().to_owned(), at)).collect();
         ops.into_iter().enumerate().filter(|(at, op)| last.get(op.key()) == Some(at)).map(|(_, op)| op).collect()
     }
 
-    /// Takes the ops in the order of their keys, which is the order of a batch. Of several ops on one key only the last one stays.
+    /// Takes the ops out, in the order of their keys, which is the order of a batch. Of several ops on one key, only
+    /// the last one is kept.
     pub(crate) fn sorted_ops(&mut self) -> Vec<Op> {
         let mut ops = std::mem::take(&mut self.ops);
         ops.sort_by(|a, b| a.key().cmp(b.key()));

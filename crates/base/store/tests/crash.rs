@@ -1,5 +1,7 @@
-//! `kill -9` at random moments: what was acknowledged is there, nothing twice, revisions never go back, and a watch goes
-//! on without a gap. `SELVEDGE_CRASH_ROUNDS` sets how often (40 by default). And what is damaged then is noticed.
+//! `kill -9` at random moments: what was acknowledged is there, nothing twice, revisions never go back, and a watch
+//! goes on without a gap. `SELVEDGE_CRASH_ROUNDS` sets how often (40 by default). And what is damaged then is noticed.
+//!
+//! The moments of the kills and the damage come from a seed, which is printed. `SELVEDGE_CRASH_SEED` sets it.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may fail, and its child prints")]
 
 use std::{
@@ -57,10 +59,11 @@ fn nothing_acknowledged_is_lost() {
     let rounds = std::env::var("SELVEDGE_CRASH_ROUNDS").map_or(40, |rounds| rounds.parse().unwrap());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let dir = tempfile::tempdir().unwrap();
+    let mut dice = Dice::seeded();
     let mut known = BTreeMap::new();
     let mut base = 0;
     for round in 0..rounds {
-        let acked = run_and_kill(dir.path(), base);
+        let acked = run_and_kill(dir.path(), base, &mut dice);
         known.extend(acked.iter().map(|(revision, key)| (key.clone(), *revision)));
         base = runtime.block_on(check(dir.path(), base, &acked, &known, round));
     }
@@ -70,19 +73,19 @@ fn nothing_acknowledged_is_lost() {
 /// Places that are damaged: `SELVEDGE_DAMAGES` sets how many.
 const DAMAGES: usize = 500;
 
-/// After a kill, one of the files is damaged somewhere: then everything that was acknowledged is there, or the store is not opened
-/// and says why. It never goes on with an older state without a word.
+/// After a kill, one of the files is damaged somewhere: then everything that was acknowledged is there, or the store is
+/// not opened and says why. It never goes on with an older state without a word.
 #[test]
 fn damage_after_a_crash_loses_nothing_without_a_word() {
     let damages = std::env::var("SELVEDGE_DAMAGES").map_or(DAMAGES, |damages| damages.parse().unwrap());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let (mut known, mut base) = (BTreeMap::new(), 0);
-    let mut dice = Dice(0x5e1e_d6e5);
+    let mut dice = Dice::seeded();
     let mut refused: BTreeMap<(&str, &str), (usize, usize)> = BTreeMap::new();
     const ROUNDS: usize = 10;
     for round in 0..ROUNDS {
-        let acked = run_and_kill(dir.path(), base);
+        let acked = run_and_kill(dir.path(), base, &mut dice);
         known.extend(acked.iter().map(|(revision, key)| (key.clone(), *revision)));
         for _ in 0..damages / ROUNDS {
             let copy = tempfile::tempdir().unwrap();
@@ -148,10 +151,21 @@ fn damage(path: &Path, how: &str, dice: &mut Dice) -> Option<usize> {
     Some(at)
 }
 
-/// The same numbers in every run.
+/// The same numbers for the same seed.
 struct Dice(u64);
 
 impl Dice {
+    /// From `SELVEDGE_CRASH_SEED`, or from the clock.
+    fn seeded() -> Self {
+        let clock = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros() as u64;
+        let seed = std::env::var("SELVEDGE_CRASH_SEED").map_or_else(|_| clock(), |seed| seed.parse().unwrap());
+        println!("SELVEDGE_CRASH_SEED={seed}");
+        // A generator of this kind must not begin with 0.
+        let mut dice = Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        dice.roll(2);
+        dice
+    }
+
     fn roll(&mut self, sides: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -165,7 +179,7 @@ impl Dice {
 }
 
 /// The commits that the child had been told were done when it was killed.
-fn run_and_kill(dir: &Path, base: Revision) -> BTreeMap<Revision, String> {
+fn run_and_kill(dir: &Path, base: Revision, dice: &mut Dice) -> BTreeMap<Revision, String> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["child", "--exact", "--nocapture"])
         .env(DIR, dir)
@@ -178,8 +192,8 @@ fn run_and_kill(dir: &Path, base: Revision) -> BTreeMap<Revision, String> {
     let mut acked = BTreeMap::new();
     let mut line = String::new();
     // Mostly soon after the first commit; sometimes before it, while the store is being opened.
-    let chance = u64::from(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().subsec_micros());
-    if chance % 8 != 0 {
+    let delay = Duration::from_micros(dice.roll(60_000) as u64);
+    if dice.roll(8) != 0 {
         while acked.is_empty() {
             line.clear();
             assert!(lines.read_line(&mut line).unwrap() > 0, "the child ended by itself");
@@ -187,7 +201,7 @@ fn run_and_kill(dir: &Path, base: Revision) -> BTreeMap<Revision, String> {
         }
     }
     let killer = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_micros(chance * 7919 % 60_000));
+        std::thread::sleep(delay);
         child.kill().unwrap();
         child.wait().unwrap()
     });

@@ -3,14 +3,15 @@
 //! How it keeps the contract
 //! - A commit is one etcd transaction that compares modification revisions; its failure branch reads the compared keys,
 //!   so a conflict tells what is there. etcd answers after a majority has synced it.
-//! - `created` and `modified` are etcd's own. Its revision counts every transaction in the cluster, also those of others:
-//!   revisions grow, but not by one.
-//! - A watch is a stream of its own. It asks from the last revision it has seen, that one included and then left out, so
-//!   that etcd refuses exactly when our contract does. When the stream breaks, the watch opens another one from there.
+//! - `created` and `modified` are etcd's own. Its revision counts every transaction in the cluster, also those of
+//!   others: revisions grow, but not by one.
+//! - A watch is a stream of its own. It asks from the last revision it has seen, that one included and then left out,
+//!   so that etcd refuses exactly when our contract does. When the stream breaks, the watch opens another one from
+//!   there.
 //! - A commit whose answer was lost is `Unknown`, unless the request surely never left.
 //!
-//! What it costs: one round trip and one etcd transaction per commit, at most etcd's own limits (128 keys and 1.5 MiB per
-//! commit by default); a few round trips to find the oldest revision, which etcd does not tell.
+//! What it costs: one round trip and one etcd transaction per commit, at most etcd's own limits (128 keys and 1.5 MiB
+//! per commit by default); a few round trips to find the oldest revision, which etcd does not tell.
 
 mod client;
 mod proto;

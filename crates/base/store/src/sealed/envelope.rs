@@ -6,13 +6,13 @@
 //!
 //! A *key* (of the key file) wraps *data keys*, and a data key seals values; both with AES-256-GCM.
 //!
-//! Why the nonces may be random: a random 96-bit nonce is safe for about 2^32 uses of one key. A data key is used for at
-//! most 2^20 values and then replaced, so the chance that a nonce repeats is below 2^-57; and the key of the file wraps
-//! only one data key per start of a server or 2^20 writes, so it never comes near the bound. One data key per value would
-//! have moved all writes onto the key of the file, and would cost a second encryption for each.
+//! Why the nonces may be random: a random 96-bit nonce is safe for about 2^32 uses of one key. A data key is used for
+//! at most 2^20 values and then replaced, so the chance that a nonce repeats is below 2^-57; and the key of the file
+//! wraps only one data key per start of a server or 2^20 writes, so it never comes near the bound. One data key per
+//! value would have moved all writes onto the key of the file, and would cost a second encryption for each.
 //!
-//! The value's place in the store and its whole header are authenticated with it: a value that was moved to another key,
-//! or given another header, does not open. An older value of the same key does; only history could tell it.
+//! The value's place in the store and its whole header are authenticated with it: a value that was moved to another
+//! key, or given another header, does not open. An older value of the same key does; only history could tell it.
 
 use aws_lc_rs::{
     aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey},

@@ -1,8 +1,8 @@
 //! Encryption at rest: a store around a store, which seals what is written under chosen prefixes.
 //!
-//! Above it everything is plain; below it, in files, logs, backups and other processes, chosen values are sealed. What is
-//! sealed is opened wherever it lies, so the choice may change at any time; what is plain is read as it is, so a store
-//! from before can be used as it is. Keys of the store are never sealed.
+//! Above it everything is plain; below it, in files, logs, backups and other processes, chosen values are sealed. What
+//! is sealed is opened wherever it lies, so the choice may change at any time; what is plain is read as it is, so a
+//! store from before can be used as it is. Keys of the store are never sealed.
 
 mod envelope;
 mod keyfile;
@@ -59,7 +59,8 @@ struct Seal {
     /// The data key in use, and how often it was used.
     current: Mutex<Option<Arc<(DataKey, AtomicU32)>>>,
     opened: Mutex<HashMap<(KeyId, Wrapped), Arc<LessSafeKey>>>,
-    /// Held by writers; a rotation takes it alone for a moment, after which nothing sealed with the old key is under way.
+    /// Held by writers; a rotation takes it alone for a moment, after which nothing sealed with the old key is under
+    /// way.
     writers: tokio::sync::RwLock<()>,
     /// How far those have read who watch everything.
     readers: Mutex<Vec<Weak<AtomicU64>>>,
@@ -250,7 +251,8 @@ impl Seal {
             return Ok(known.clone());
         }
         if self.ring().find(envelope.by).is_none() {
-            // Another server of the same store may have begun a rotation: its key came into the file before it was used.
+            // Another server of the same store may have begun a rotation: its key came into the file before it was
+            // used.
             self.reload()?;
         }
         let ring = self.ring();

@@ -50,8 +50,8 @@ impl SealedStore {
         !self.seal.ring().opens.is_empty()
     }
 
-    /// Seals everything that should be sealed with the key that seals now, and unseals what should not be. With a store of
-    /// its own it then makes sure that nothing old is left in files, and throws the old keys away.
+    /// Seals everything that should be sealed with the key that seals now, and unseals what should not be. With a store
+    /// of its own it then makes sure that nothing old is left in files, and throws the old keys away.
     pub async fn rotate(&self) -> Result<Rotated, Error> {
         self.seal.reload()?;
         // Whoever sealed with an older key has written it when this is through; whoever comes after uses the new one.

@@ -22,17 +22,18 @@ use super::{
 };
 use crate::Error;
 
-/// Pages in the WAL (of 4 KiB) from which on it is worth moving them.
-const WORTH: i32 = 2048;
-/// The same when the disk may be full soon.
-const WORTH_TIGHT: i32 = 128;
+/// A checkpoint is due when the WAL has this many pages (of 4 KiB).
+const CHECKPOINT_PAGES: i32 = 2048;
+/// The same when the disk is nearly full.
+const CHECKPOINT_PAGES_LOW_DISK: i32 = 128;
 
 pub(super) struct Checkpoints {
     /// How long the WAL is; SQLite tells after every commit.
     pages: Arc<AtomicI32>,
     /// The thread has copied its part; the rest is the writer's.
     copied: Arc<AtomicBool>,
-    worth: i32,
+    /// The number of pages from which on a checkpoint is due.
+    due_at: i32,
     start: SyncSender<()>,
     thread: JoinHandle<()>,
 }
@@ -58,17 +59,17 @@ impl Checkpoints {
                 }
             })
             .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
-        Ok(Self { pages, copied, worth: WORTH, start, thread })
+        Ok(Self { pages, copied, due_at: CHECKPOINT_PAGES, start, thread })
     }
 
     /// Keeps the WAL short, or no longer.
     pub(super) fn hurry(&mut self, is_tight: bool) {
-        self.worth = if is_tight { WORTH_TIGHT } else { WORTH };
+        self.due_at = if is_tight { CHECKPOINT_PAGES_LOW_DISK } else { CHECKPOINT_PAGES };
     }
 
     /// There is something to [`tend`](Self::tend) to.
     pub(super) fn is_due(&self) -> bool {
-        self.copied.load(Ordering::Relaxed) || self.pages.load(Ordering::Relaxed) >= self.worth
+        self.copied.load(Ordering::Relaxed) || self.pages.load(Ordering::Relaxed) >= self.due_at
     }
 
     /// The rest is the writer's, which must have no transaction open.
@@ -81,7 +82,7 @@ impl Checkpoints {
         if writer.is_autocommit() && self.copied.swap(false, Ordering::AcqRel) {
             copy(writer, "PASSIVE");
             self.pages.store(0, Ordering::Relaxed);
-        } else if self.pages.load(Ordering::Relaxed) >= self.worth {
+        } else if self.pages.load(Ordering::Relaxed) >= self.due_at {
             // One is already under way if this does not fit.
             let _ = self.start.try_send(());
         }

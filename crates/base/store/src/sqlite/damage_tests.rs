@@ -5,7 +5,7 @@ use std::{fs, path::Path, time::Duration};
 use futures::StreamExt;
 
 use super::{
-    clerk::Job,
+    group_commit::Job,
     journal,
     tests::{crashed, hurry, keys, open, put, twenty, unusable},
     *,
@@ -106,7 +106,7 @@ async fn a_log_that_has_lost_commits_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let store = twenty(dir.path()).await;
     // Written to the file itself, without the journal.
-    tokio::time::sleep(writer::LULL * 3).await;
+    tokio::time::sleep(writer::QUIET_PERIOD * 3).await;
     put(&store, "alone", 100).await.unwrap();
     let image = crashed(&store, dir.path());
     fs::write(image.path().join("store.db-wal"), "").unwrap();
@@ -161,7 +161,7 @@ async fn a_backup_without_the_journal_is_whole() {
     // Beside a journal that it does not belong to, it is refused.
     let mixed = tempfile::tempdir().unwrap();
     db.execute("VACUUM INTO ?1", [mixed.path().join("store.db").to_str().unwrap()]).unwrap();
-    tokio::time::sleep(writer::LULL * 2).await;
+    tokio::time::sleep(writer::QUIET_PERIOD * 2).await;
     put(&store, "later", 1).await.unwrap();
     hurry(&store).await;
     fs::copy(dir.path().join(JOURNAL), mixed.path().join(JOURNAL)).unwrap();
@@ -205,7 +205,8 @@ async fn what_an_older_version_left_in_its_journal_is_applied() {
     assert_eq!(keys(&open(crashed(&store, dir.path()).path()).unwrap()).await.len(), 23);
 }
 
-/// On a disk that is full, what was kept for it is used for deletions, and for nothing else; and trimming makes room again.
+/// On a disk that is full, what was kept for it is used for deletions, and for nothing else; and trimming makes room
+/// again.
 #[tokio::test]
 async fn deletions_have_room_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
@@ -247,13 +248,13 @@ async fn a_check_says_when_writes_fail_and_when_they_work_again() {
     let dir = tempfile::tempdir().unwrap();
     let store = twenty(dir.path()).await;
     store.check().await.unwrap();
-    store.desk.writer().as_mut().unwrap().fail_commits(true);
-    tokio::time::sleep(writer::LULL * 3).await;
+    store.committer.writer().as_mut().unwrap().fail_commits(true);
+    tokio::time::sleep(writer::QUIET_PERIOD * 3).await;
     assert!(put(&store, "refused", 1).await.is_err());
     for _ in 0..2 {
         assert!(store.check().await.is_err());
     }
-    store.desk.writer().as_mut().unwrap().fail_commits(false);
+    store.committer.writer().as_mut().unwrap().fail_commits(false);
     store.check().await.unwrap();
     assert_eq!(keys(&store).await.len(), 20);
 }

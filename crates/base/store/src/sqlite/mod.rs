@@ -1,27 +1,29 @@
 //! The store in one SQLite file: the default, at the center and on every edge.
 //!
 //! How it keeps the contract
-//! - Every change is one row of an append-only log, keyed by `revision << 16 | index`; a small table of live keys points
-//!   to each key's newest row. A row names the row that it replaces, so ranges in the past, watches and trimming all read
-//!   the log by its primary key, and no other index has to be kept.
-//! - One writes at a time: a thread, or who comes alone. It takes every commit that is waiting, compares and applies them one after
-//!   another in one SQLite transaction, and answers and publishes only when that is durable: after `COMMIT` (WAL, `synchronous=FULL`), or,
-//!   while much is written, when the group is in the journal. Then the transaction stays open for more. One sync for the group either way.
-//! - What the journal has and the file has not is in memory, too: reading means the file and then that.
+//! - Every change is one row of an append-only log, keyed by `revision << 16 | index`; a small table of live keys
+//!   points to each key's newest row. A row names the row that it replaces, so ranges in the past, watches and trimming
+//!   all read the log by its primary key, and no other index has to be kept.
+//! - One thread writes at a time: the writer thread, or the caller of a commit that finds no other one queued. It takes
+//!   every commit that is waiting, compares and applies them one after another in one SQLite transaction, and answers and
+//!   publishes only when that is durable: after `COMMIT` (WAL, `synchronous=FULL`), or, while writes come in quick
+//!   succession, when the group is in the journal. Then the transaction stays open for more. One sync per group either way.
+//! - What the journal has and the file lacks is in memory, too: a read takes the file, and then that.
 //! - A watcher is a cursor: the last revision it has seen. What follows comes from a small ring of recent batches, or
 //!   from the log when the ring no longer reaches back far enough. There is no moment of switching, hence no gap, no
 //!   duplicate, and no queue that a slow watcher could fill.
 //! - The newest revision is written down before the row that carries it can be trimmed: revisions are never used twice.
 //!
-//! What it costs: two b-tree inserts per change; its size in the journal and somewhat more in the WAL; one sync per group of
-//! commits; memory for the page caches, the ring, and nothing per key.
+//! What it costs: two b-tree inserts per change; its size in the journal and somewhat more in the WAL; one sync per
+//! group of commits; memory for the page caches, the ring, and nothing per key.
 
 mod checkpoint;
-mod clerk;
 mod fault;
+mod group_commit;
 mod journal;
 mod reader;
 mod recent;
+mod recovery;
 mod reserve;
 mod schema;
 mod watcher;
@@ -49,12 +51,15 @@ use rusqlite::{Connection, OpenFlags};
 use tokio::sync::{oneshot, watch};
 
 use self::{
-    clerk::{Desk, Job},
+    group_commit::{Committer, Job},
     reader::Readers,
     recent::Recent,
     watcher::Cursor,
     writer::{Task, Writer},
 };
+#[doc(hidden)]
+pub use journal::check_journal_record;
+
 use crate::{Commit, Error, Outcome, Page, Range, Revision, Store, Watch};
 
 #[derive(Clone, Debug)]
@@ -84,7 +89,7 @@ impl Default for SqliteOptions {
 
 pub struct SqliteStore {
     shared: Arc<Shared>,
-    desk: Arc<Desk>,
+    committer: Arc<Committer>,
     jobs: mpsc::Sender<Job>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -121,8 +126,8 @@ impl SqliteStore {
         });
         let (jobs, queue) = mpsc::channel();
         let writer = Writer::new(opened, options, Arc::clone(&shared))?;
-        let (desk, thread) = clerk::start(writer, queue, Arc::clone(&shared))?;
-        Ok(Self { shared, desk, jobs, thread: Mutex::new(Some(thread)) })
+        let (committer, thread) = group_commit::start(writer, queue, Arc::clone(&shared))?;
+        Ok(Self { shared, committer, jobs, thread: Mutex::new(Some(thread)) })
     }
 
     /// Another process has this store open.
@@ -130,8 +135,8 @@ impl SqliteStore {
         schema::is_locked(dir)
     }
 
-    /// Copies the store in `dir`, which may be in use, into a new file: all of it as of one revision. What was written in the last moment may be
-    /// only in the journal, and missing in the copy.
+    /// Copies the store in `dir`, which may be in use, into a new file: all of it as of one revision. What was written
+    /// in the last moment may be only in the journal, and missing in the copy.
     pub fn copy(dir: &Path, to: &Path) -> Result<(), Error> {
         let from = dir.join(schema::FILE);
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -142,7 +147,7 @@ impl SqliteStore {
 
     async fn write(&self, task: Task) -> Result<Outcome, Error> {
         self.shared.check_open()?;
-        match self.desk.alone(task) {
+        match self.committer.try_inline(task) {
             Ok(written) => {
                 // So that others have their turn between many of these.
                 tokio::task::coop::consume_budget().await;
@@ -155,7 +160,7 @@ impl SqliteStore {
     async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Job) -> Result<T, Error> {
         self.shared.check_open()?;
         let (reply, answer) = oneshot::channel();
-        self.desk.expect();
+        self.committer.job_queued();
         self.jobs.send(job(reply)).map_err(|_| Error::Closed)?;
         answer.await.map_err(|_| Error::Closed)?
     }
@@ -288,8 +293,8 @@ impl Shared {
         Ok(())
     }
 
-    /// The writer's state is not known after a panic, so nothing more is written. What was acknowledged is durable; the process is to
-    /// be ended and started anew.
+    /// The writer's state is not known after a panic, so nothing more is written. What was acknowledged is durable; the
+    /// process is to be ended and started anew.
     fn die(&self) {
         self.closed.store(true, Ordering::Release);
         self.died.send_replace(true);

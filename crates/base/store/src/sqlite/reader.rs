@@ -31,7 +31,8 @@ impl Readers {
         Self { path, permits: Semaphore::new(count.max(1)), idle: Arc::default() }
     }
 
-    /// Runs `read` in a read transaction on a blocking thread: it sees one state of the file, whatever is written meanwhile.
+    /// Runs `read` in a read transaction on a blocking thread: it sees one state of the file, whatever is written
+    /// meanwhile.
     pub(super) async fn run<T, F>(&self, read: F) -> Result<T, Error>
     where
         T: Send + 'static,

@@ -1,4 +1,5 @@
-//! The newest batches, kept in memory: those that the file does not have yet, and so many more that watchers which keep up need no disk.
+//! The newest batches, kept in memory: those that the file does not have yet, and so many more that watchers which keep
+//! up need no disk.
 
 use std::{collections::VecDeque, sync::Arc};
 

@@ -13,7 +13,8 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, config::DbConfig};
 use super::{
     SqliteOptions,
     fault::{self, During, RESTORE},
-    journal::{self, Found, Journal},
+    journal::{self, Journal},
+    recovery::{self, InJournal},
     reserve::Reserve,
 };
 use crate::{Batch, Error, Revision};
@@ -34,10 +35,10 @@ pub(super) const MAX_OPS: usize = 1 << INDEX_BITS;
 /// file shows when it is read, which a server does with everything as it starts.
 const CHECK_BYTES: u64 = 16 << 20;
 
-/// The value comes last, so that the other columns can be read without walking through a large one.
-/// A row without a value is a deletion; `previous` is the row that this one replaces, 0 if none.
-/// `meta` holds `oldest` (revision), `newest` (revision, as of the last compaction), `trimmed` (row) and `journal` (the id of the
-/// journal that may have what the file has not; 0 if there is none).
+/// The value comes last, so that the other columns can be read without walking through a large one. A row without a
+/// value is a deletion; `previous` is the row that this one replaces, 0 if none. `meta` holds `oldest` (revision),
+/// `newest` (revision, as of the last compaction), `trimmed` (row) and `journal` (the id of the journal that may have
+/// what the file has not; 0 if there is none).
 const TABLES: &str = "
     CREATE TABLE log (row INTEGER PRIMARY KEY, previous INTEGER NOT NULL, created INTEGER NOT NULL, key TEXT NOT NULL, value BLOB);
     CREATE TABLE live (key TEXT PRIMARY KEY, row INTEGER NOT NULL, created INTEGER NOT NULL) WITHOUT ROWID;
@@ -54,8 +55,8 @@ pub(super) struct Opened {
     pub(super) lock: File,
     pub(super) journal: Option<Journal>,
     /// The id of the journal that the file names, 0 if none.
-    pub(super) noted: u64,
-    pub(super) may_journal: bool,
+    pub(super) named: u64,
+    pub(super) supports_journal: bool,
     pub(super) reserve: Reserve,
     /// Acknowledged writes are lost, and that was accepted: revisions have to go on behind them.
     pub(super) has_lost: bool,
@@ -108,7 +109,7 @@ pub(super) fn open(dir: &Path, options: &SqliteOptions) -> Result<Opened, Error>
         }
     };
     reserve.restore();
-    let Files { db, path, journal, noted, may_journal, unsettled, settled, oldest, trimmed, has_lost } = files;
+    let Files { db, path, journal, named, supports_journal, unsettled, settled, oldest, trimmed, has_lost } = files;
     let newest = unsettled.last().map_or(settled, |batch| batch.revision);
     Ok(Opened {
         db,
@@ -116,8 +117,8 @@ pub(super) fn open(dir: &Path, options: &SqliteOptions) -> Result<Opened, Error>
         path,
         lock,
         journal,
-        noted,
-        may_journal,
+        named,
+        supports_journal,
         reserve,
         has_lost,
         unsettled,
@@ -133,8 +134,8 @@ struct Files {
     db: Connection,
     path: PathBuf,
     journal: Option<Journal>,
-    noted: u64,
-    may_journal: bool,
+    named: u64,
+    supports_journal: bool,
     unsettled: Vec<Batch>,
     settled: Revision,
     oldest: Revision,
@@ -163,12 +164,12 @@ fn open_files(dir: &Path, options: &SqliteOptions) -> Result<Files, Error> {
     let (oldest, settled) = bounds(&db).map_err(broken)?;
     let trimmed = meta(&db, "trimmed").map_err(broken)?;
     // A store of version 2 has no note.
-    let noted = meta(&db, "journal").optional().map_err(broken)?.unwrap_or(0).cast_unsigned();
-    if noted != 0 {
+    let named = meta(&db, "journal").optional().map_err(broken)?.unwrap_or(0).cast_unsigned();
+    if named != 0 {
         // It was not closed in order.
         check_keys(&db, &path)?;
     }
-    let InJournal { journal, unsettled, damage } = read_journal(dir, noted, settled, is_copy)?;
+    let InJournal { journal, unsettled, damage } = recovery::read_journal(dir, dir, named, settled, is_copy)?;
     let has_lost = damage.is_some();
     if let Some(damage) = damage {
         if !options.accept_lost_writes {
@@ -182,54 +183,12 @@ fn open_files(dir: &Path, options: &SqliteOptions) -> Result<Files, Error> {
     }
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(broken)?;
     recover(&db, &path)?;
-    let may_journal = upgrade(&db);
-    Ok(Files { db, path, journal, noted, may_journal, unsettled, settled, oldest, trimmed, has_lost })
+    let supports_journal = upgrade(&db);
+    Ok(Files { db, path, journal, named, supports_journal, unsettled, settled, oldest, trimmed, has_lost })
 }
 
 const LOST: &str = "Writes that were acknowledged may be missing, so the store is not opened";
 const ACCEPT: &str = "To go on without the missing writes instead, start once with --accept-lost-writes";
-
-/// What the journal has that follows the file's last revision.
-struct InJournal {
-    journal: Option<Journal>,
-    unsettled: Vec<Batch>,
-    /// Why acknowledged writes may be missing.
-    damage: Option<String>,
-}
-
-/// `noted` is the id of the journal that the file names. `is_copy` says that the file was copied by `VACUUM INTO`, which leaves
-/// the journal behind.
-fn read_journal(dir: &Path, noted: u64, settled: Revision, is_copy: bool) -> Result<InJournal, Error> {
-    let path = dir.join(journal::FILE);
-    let opened = Journal::open(dir, noted, settled)
-        .map_err(|error| Error::Unusable(format!("cannot read {}: {error}. {RESTORE}", path.display())))?;
-    let none = || InJournal { journal: None, unsettled: Vec::new(), damage: None };
-    let damaged = |what: String| InJournal { damage: Some(format!("{} {what}", path.display())), ..none() };
-    let belongs = format!("does not belong to the {FILE} beside it, which ends at revision {settled}");
-    Ok(match opened {
-        journal::Opened::Missing if noted == 0 || is_copy => none(),
-        journal::Opened::Missing => damaged(format!("is missing, but {FILE} needs it")),
-        journal::Opened::Ours(journal, Found { batches, damage, .. }) => InJournal {
-            // A damaged one is not written to.
-            journal: damage.is_none().then_some(journal),
-            unsettled: batches,
-            damage: damage.map(|what| format!("{} {what}", path.display())),
-        },
-        journal::Opened::First(mut batches) if noted == 0 => {
-            batches.retain(|batch| batch.revision > settled);
-            if batches.iter().zip(settled + 1..).any(|(batch, next)| batch.revision != next) {
-                damaged(belongs)
-            } else {
-                InJournal { unsettled: batches, ..none() }
-            }
-        }
-        // One that was never used, or that is left from before the store was last closed in order.
-        journal::Opened::Foreign(revision) if noted == 0 && revision.is_none_or(|revision| revision <= settled) => {
-            none()
-        }
-        journal::Opened::First(_) | journal::Opened::Foreign(_) => damaged(belongs),
-    })
-}
 
 fn lock(dir: &Path) -> Result<File, Error> {
     let path = dir.join(LOCK);
@@ -365,7 +324,8 @@ fn check_owner(db: &Connection, path: &Path) -> Result<(), Error> {
     db.pragma_update(None, "journal_mode", "WAL").map_err(|error| damaged(path, &error))
 }
 
-/// From now on an older selvedge, which would not understand the journal, leaves the store alone. Not possible on a full disk.
+/// From now on an older selvedge, which would not understand the journal, leaves the store alone. Not possible on a
+/// full disk.
 fn upgrade(db: &Connection) -> bool {
     let version = db.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
     if version.is_ok_and(|version| version == VERSION) {

@@ -45,7 +45,8 @@ async fn filled(dir: &Path) {
     store.close().await;
 }
 
-/// Waking a thread and being woken takes longer than a quick sync; while one writes, others go to the thread and share a sync.
+/// Waking a thread and being woken takes longer than a quick sync; while one writes, others go to the thread and share
+/// a sync.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn who_comes_alone_writes_at_once_and_a_crowd_together() {
     let dir = tempfile::tempdir().unwrap();
@@ -57,7 +58,7 @@ async fn who_comes_alone_writes_at_once_and_a_crowd_together() {
             first = store.revision().await.unwrap();
             break;
         }
-        tokio::time::sleep(writer::LULL * 2).await;
+        tokio::time::sleep(writer::QUIET_PERIOD * 2).await;
     }
     assert!(first > 1, "nobody ever wrote at once");
     let put = |n: u64| {
@@ -295,7 +296,7 @@ async fn the_write_ahead_log_stays_bounded() {
 pub(super) fn crashed(store: &SqliteStore, dir: &Path) -> tempfile::TempDir {
     let image = tempfile::tempdir().unwrap();
     // Nobody writes meanwhile. What is in the log may move to the file: so the log is first.
-    let _held = store.desk.writer();
+    let _held = store.committer.writer();
     for file in ["store.journal", "store.db-wal", "store.db"] {
         if dir.join(file).exists() {
             fs::copy(dir.join(file), image.path().join(file)).unwrap();
@@ -359,7 +360,7 @@ async fn many_writes_are_in_the_journal_first_and_in_the_file_after_a_lull() {
     assert_eq!(in_file(dir.path()), 20);
     assert_eq!(keys(&store).await, all);
     // Who writes now and then needs no journal.
-    tokio::time::sleep(writer::LULL * 2).await;
+    tokio::time::sleep(writer::QUIET_PERIOD * 2).await;
     put(&store, "alone", 1).await.unwrap();
     assert_eq!(in_file(dir.path()), 21);
 }
@@ -409,7 +410,7 @@ async fn a_broken_transaction_begins_again_with_what_the_journal_has() {
     delete(&store, "k03").await;
     let newest = hurry(&store).await;
     let before = keys(&store).await;
-    store.desk.writer().as_mut().unwrap().break_transaction();
+    store.committer.writer().as_mut().unwrap().break_transaction();
     assert_eq!(keys(&store).await, before);
     // It sees what was there before.
     let commit = Commit { compares: vec![crate::Compare { key: "k05".into(), modified: 6 }], ops: vec![] };
@@ -417,7 +418,7 @@ async fn a_broken_transaction_begins_again_with_what_the_journal_has() {
     let again = put(&store, "k03", 1).await.unwrap();
     assert_eq!(again, newest + 1);
     hurry(&store).await;
-    store.desk.writer().as_mut().unwrap().break_transaction();
+    store.committer.writer().as_mut().unwrap().break_transaction();
     let image = crashed(&store, dir.path());
     assert_eq!(keys(&open(image.path()).unwrap()).await.len(), 21);
     store.close().await;
@@ -432,8 +433,8 @@ async fn when_the_file_cannot_be_written_nothing_is_lost_and_reads_go_on() {
     let store = twenty(dir.path()).await;
     let newest = hurry(&store).await;
     let before = keys(&store).await;
-    store.desk.writer().as_mut().unwrap().fail_commits(true);
-    tokio::time::sleep(writer::LULL * 3).await;
+    store.committer.writer().as_mut().unwrap().fail_commits(true);
+    tokio::time::sleep(writer::QUIET_PERIOD * 3).await;
     assert_eq!(keys(&store).await, before);
     for _ in 0..2 {
         let refused = put(&store, "refused", 1).await;
@@ -443,7 +444,7 @@ async fn when_the_file_cannot_be_written_nothing_is_lost_and_reads_go_on() {
     assert!(store.compact(10).await.is_err());
     let image = crashed(&store, dir.path());
     assert_eq!(keys(&open(image.path()).unwrap()).await, before);
-    store.desk.writer().as_mut().unwrap().fail_commits(false);
+    store.committer.writer().as_mut().unwrap().fail_commits(false);
     assert_eq!(put(&store, "k20", 1).await.unwrap(), newest + 1);
     assert_eq!(in_file(dir.path()), 22);
     // The journal is used again.

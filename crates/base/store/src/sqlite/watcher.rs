@@ -8,7 +8,7 @@ use super::{Shared, reader};
 use crate::{Batch, Error, Range, Revision};
 
 /// How many batches a watcher takes out of the ring at once: enough to make the lock cheap, few enough to stay small.
-const TAKE: usize = 64;
+const MAX_BATCHES_AT_ONCE: usize = 64;
 
 pub(super) struct Cursor {
     shared: Arc<Shared>,
@@ -38,7 +38,7 @@ impl Cursor {
                 self.changed.changed().await.map_err(|_| Error::Closed)?;
                 continue;
             }
-            let recent = self.shared.recent().after(self.seen, TAKE);
+            let recent = self.shared.recent().after(self.seen, MAX_BATCHES_AT_ONCE);
             match recent {
                 Some(batches) => self.take(&batches),
                 None => self.read().await?,

@@ -12,6 +12,17 @@ use selvedge_store::{KeyFile, MemoryStore, SealedStore, Sealing, SqliteOptions, 
 /// A store, and what must live as long as it.
 type Made = (suite::Any, Box<dyn Any>);
 
+/// What a backend can do that others cannot.
+#[derive(Clone, Copy)]
+pub(crate) struct Capabilities {
+    /// `commit_apart` gives every op a revision of its own.
+    pub(crate) revision_per_op: bool,
+}
+
+const OWN: Capabilities = Capabilities { revision_per_op: true };
+/// etcd has one revision for a transaction, whatever is in it.
+const ETCD: Capabilities = Capabilities { revision_per_op: false };
+
 async fn memory() -> Option<Made> {
     Some((Arc::new(MemoryStore::new()), Box::new(())))
 }
@@ -38,8 +49,8 @@ async fn real_etcd() -> Option<Made> {
 }
 
 macro_rules! contract {
-    ($($backend:ident),+ => $cases:tt) => { $( contract!(@backend $backend $cases); )+ };
-    (@backend $backend:ident { $($case:ident),+ $(,)? }) => {
+    ($($backend:ident: $can:ident),+ => $cases:tt) => { $( contract!(@backend $backend $can $cases); )+ };
+    (@backend $backend:ident $can:ident { $($case:ident),+ $(,)? }) => {
         mod $backend {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -50,6 +61,13 @@ macro_rules! contract {
                 }
             )+
 
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn ops_apart() {
+                if let Some((store, _keep)) = super::$backend().await {
+                    super::suite::ops_apart(store, super::$can).await;
+                }
+            }
+
             #[test]
             fn agrees_with_the_model() {
                 super::model::check(super::$backend);
@@ -58,9 +76,8 @@ macro_rules! contract {
     };
 }
 
-contract!(memory, sqlite, sealed, real_etcd => {
+contract!(memory: OWN, sqlite: OWN, sealed: OWN, real_etcd: ETCD => {
     creates_updates_and_deletes,
-    ops_apart,
     compares_all_or_nothing,
     a_commit_that_changes_nothing_takes_no_revision,
     of_two_ops_on_one_key_the_last_counts,

@@ -15,8 +15,8 @@ use super::{
 };
 
 /// How long an event that must come may take, and how long a silence means that there is no more.
-const PATIENCE: Duration = Duration::from_secs(10);
-const QUIET: Duration = Duration::from_millis(20);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(10);
+const QUIET_PERIOD: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -192,7 +192,7 @@ async fn collect(
     let mut watch = store.watch(range, after).await?;
     let mut events = Vec::new();
     loop {
-        let wait = if expected.is_some_and(|expected| events.len() >= expected) { QUIET } else { PATIENCE };
+        let wait = if expected.is_some_and(|expected| events.len() >= expected) { QUIET_PERIOD } else { EVENT_TIMEOUT };
         let Ok(Some(batch)) = tokio::time::timeout(wait, watch.next()).await else { return Ok(events) };
         let batch = batch?;
         assert!(batch.events.iter().all(|event| match event {

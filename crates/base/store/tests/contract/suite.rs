@@ -6,6 +6,8 @@ use bytes::Bytes;
 use futures::StreamExt;
 use selvedge_store::{Batch, Commit, Compare, Entry, Error, Event, Op, Outcome, Range, Revision, Store, Watch};
 
+use super::Capabilities;
+
 pub(crate) type Any = Arc<dyn Store>;
 
 pub(crate) fn put(key: &str, value: &str) -> Op {
@@ -53,8 +55,7 @@ fn shown(batch: &Batch) -> String {
     events.collect::<Vec<_>>().join(" ")
 }
 
-/// Where it can: etcd has one revision for a commit, whatever is in it.
-pub(crate) async fn ops_apart(store: Any) {
+pub(crate) async fn ops_apart(store: Any, can: Capabilities) {
     let base = done(&store, &[put("gone", "0"), put("kept", "0")]).await;
     let mut watch = store.watch(Range::all(), base).await.unwrap();
     let apart = |compares: &[Compare]| Commit {
@@ -66,7 +67,9 @@ pub(crate) async fn ops_apart(store: Any) {
     let committed = store.commit_apart(apart(&[compare("kept", base), compare("gone", base)])).await.unwrap();
     assert_eq!(keys(&store, Range::all(), None).await, ["b=2", "kept=3", "z=1"]);
     let first = next(&mut watch).await.unwrap();
-    if first.events.len() > 1 {
+    if !can.revision_per_op {
+        assert_eq!(committed, Outcome::Committed(first.revision));
+        assert_eq!(shown(&first), "b=2 -gone kept=3 z=1");
         return;
     }
     assert_eq!(committed, Outcome::Committed(base + 4));

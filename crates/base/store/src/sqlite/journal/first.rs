@@ -1,6 +1,8 @@
-//! The first format of the journal, which is only read: what a store of version 2 has left is applied when it is upgraded.
+//! The first format of the journal, which is only read: what a store of version 2 has left is applied when it is
+//! upgraded.
 //!
-//! A header of a magic number and a salt, then records of a length, a digest and a body. Each digest covers the one before it.
+//! A header of a magic number and a salt, then records of a length, a digest and a body. Each digest covers the one
+//! before it.
 
 use aws_lc_rs::digest;
 

@@ -1,43 +1,43 @@
-//! What is durable before the file has it: one short write and one sync for a group of commits.
+//! The journal makes a group of commits durable before the database has it, with one short write and one sync.
 //!
-//! While much is written, SQLite's transaction stays open and the journal makes each group durable. When the journal is full, or there
-//! is a lull, the transaction is committed and the journal begins anew in the same place: so hundreds of rows share the pages that
-//! they dirty, and no block has to be allocated. After a crash, what is in the journal and not in the file is applied again.
+//! While writes come in quick succession, SQLite's transaction stays open and the journal makes each group durable.
+//! When the journal is full, or no write came for a while, the transaction is committed and the journal begins anew in
+//! the same place. So hundreds of rows share the pages that they dirty, and no block has to be allocated. After a
+//! crash, what is in the journal and not in the database is applied again.
 //!
-//! The file's `meta` table has the journal's id from before the first record until the store is closed in order. So a journal that
-//! is missing, cut off or damaged after a crash is noticed, and not taken for an empty one.
+//! The database's `meta` table has the journal's id from before the first record until the store is closed in order. So
+//! a journal that is missing, cut off or damaged after a crash is noticed, and not taken for an empty one.
 
 mod batches;
 mod first;
+mod fuzz;
+mod medium;
 mod sectors;
 
 #[cfg(test)]
 mod tests;
 
-use std::{
-    fs::{File, OpenOptions},
-    io::{self, Read},
-    os::unix::fs::{FileExt, OpenOptionsExt},
-    path::Path,
-    sync::Arc,
-};
+use std::{fs::File, io, sync::Arc};
 
 use aws_lc_rs::rand;
 
-use self::sectors::{EMPTY, FIRST, Place, SECTOR, SIZE};
+use self::sectors::{EMPTY, FIRST, Position, SECTOR, SIZE};
 use crate::{Batch, Revision};
 
 #[cfg(test)]
 pub(super) use first::write as write_first;
+pub use fuzz::check_journal_record;
+pub(super) use medium::{JournalDir, JournalFile};
 pub(super) use sectors::Found;
 
 pub(super) const FILE: &str = "store.journal";
-const PIECE: usize = 8 * SECTOR;
+/// How much is written at once when the journal is wiped.
+const WIPE_BYTES: usize = 8 * SECTOR;
 
-pub(super) struct Journal {
-    file: File,
+pub(super) struct Journal<F = File> {
+    file: F,
     id: u64,
-    next: Place,
+    next: Position,
     body: Vec<u8>,
     framed: Vec<u8>,
 }
@@ -51,27 +51,41 @@ pub(super) enum Failed {
     Sync(io::Error),
 }
 
-/// What lies in the journal's place.
-pub(super) enum Opened {
+/// What is found in the journal's place when the store is opened.
+pub(super) enum Opened<F = File> {
     Missing,
-    /// Of the first format, with what it has.
+    /// A journal of the first format, with its commits.
     First(Vec<Batch>),
-    /// Of another store, or nothing that was ever finished. With a revision that it follows, if it has records.
+    /// A journal of another store, or one that was never finished. With a revision that it follows, if it has records.
     Foreign(Option<Revision>),
-    Ours(Journal, Found),
+    Ours(Journal<F>, Found),
+}
+
+/// An id that no other journal has.
+pub(super) fn new_id() -> io::Result<u64> {
+    let mut id = [0; 8];
+    rand::fill(&mut id).map_err(|_| io::Error::other("no random number could be had"))?;
+    // Positive as SQLite counts.
+    Ok((u64::from_le_bytes(id) >> 1).max(1))
+}
+
+/// Writes and syncs once more what the journal's file has: afterwards it is durable what a reader of the file sees.
+/// Syncing alone is not enough, because the kernel does not write again what it failed to write.
+pub(super) fn sync_again<D: JournalDir + ?Sized>(dir: &D) -> io::Result<()> {
+    let Some(file) = dir.open()? else { return Ok(()) };
+    let bytes = file.read(usize::MAX)?;
+    file.write_at(&bytes, 0)?;
+    file.sync()
 }
 
 // === impl Journal ===
 
-impl Journal {
-    /// Looks at the journal in `dir`. `id` is the one that the file names, 0 if none; `settled` is the file's last revision.
-    pub(super) fn open(dir: &Path, id: u64, settled: Revision) -> io::Result<Opened> {
-        let mut file = match OpenOptions::new().read(true).write(true).open(dir.join(FILE)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Opened::Missing),
-            opened => opened?,
-        };
-        let mut bytes = Vec::with_capacity(SIZE + 1);
-        (&mut file).take(SIZE as u64 + 1).read_to_end(&mut bytes)?;
+impl<F: JournalFile> Journal<F> {
+    /// Looks at the journal in `dir`. `id` is the one that the database names, 0 if none; `settled` is the database's
+    /// last revision.
+    pub(super) fn open<D: JournalDir<File = F> + ?Sized>(dir: &D, id: u64, settled: Revision) -> io::Result<Opened<F>> {
+        let Some(file) = dir.open()? else { return Ok(Opened::Missing) };
+        let bytes = file.read(SIZE + 1)?;
         let named = sectors::id(&bytes);
         if id == 0 || named.is_some_and(|named| named != id) {
             return Ok(match (named, first::read(&bytes)) {
@@ -83,30 +97,22 @@ impl Journal {
             });
         }
         let found = sectors::read(&bytes, id, settled);
-        let journal = Self { file, id, next: found.place, body: Vec::new(), framed: Vec::new() };
+        let journal = Self { file, id, next: found.next, body: Vec::new(), framed: Vec::new() };
         Ok(Opened::Ours(journal, found))
     }
 
-    /// An id that no other journal has.
-    pub(super) fn new_id() -> io::Result<u64> {
-        let mut id = [0; 8];
-        rand::fill(&mut id).map_err(|_| io::Error::other("no random number could be had"))?;
-        // Positive as SQLite counts.
-        Ok((u64::from_le_bytes(id) >> 1).max(1))
-    }
-
-    /// Takes its place on the disk now, so that later writes need none. Whatever was there is gone: `settled` says that the file has it.
-    pub(super) fn make(dir: &Path, id: u64, settled: Revision) -> io::Result<Self> {
-        let path = dir.join(FILE);
-        let is_new = !path.try_exists()?;
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
-        let next = Place { sector: FIRST, base: settled, number: 0 };
+    /// Allocates the whole file now, so that later writes need no space. Whatever was there is gone: the database has
+    /// everything up to `settled`.
+    pub(super) fn make<D: JournalDir<File = F> + ?Sized>(dir: &D, id: u64, settled: Revision) -> io::Result<Self> {
+        let is_new = !dir.exists()?;
+        let file = dir.create()?;
+        let next = Position { sector: FIRST, base: settled, number: 0 };
         let journal = Self { file, id, next, body: Vec::new(), framed: Vec::new() };
         let made = journal.file.set_len(SIZE as u64).and_then(|()| journal.wipe(settled));
-        let made = made.and_then(|()| File::open(dir)?.sync_all());
+        let made = made.and_then(|()| dir.sync());
         if made.is_err() && is_new {
-            // A part of a journal would only take room from those who need it. The file does not name it yet.
-            let _ = std::fs::remove_file(&path);
+            // A part of a journal would only take space that others need. The database does not name it yet.
+            let _ = dir.remove();
         }
         made.map(|()| journal)
     }
@@ -128,51 +134,53 @@ impl Journal {
             return Ok(false);
         };
         let at = (self.next.sector * SECTOR) as u64;
-        if let Err(error) = self.file.write_all_at(&self.framed, at) {
+        if let Err(error) = self.file.write_at(&self.framed, at) {
             // So that nothing that begins like a record is there. If this fails, too, the record is not whole either.
-            let _ = self.file.write_all_at(&EMPTY, at);
+            let _ = self.file.write_at(&EMPTY, at);
             return Err(Failed::Write(error));
         }
-        self.file.sync_data().map_err(Failed::Sync)?;
+        self.file.sync().map_err(Failed::Sync)?;
         (self.next.sector, self.next.number) = (self.next.sector + count, self.next.number + 1);
         Ok(true)
     }
 
-    /// The file has everything up to this revision: the next record is the first again.
+    /// The database has everything up to this revision: the next record is the first again.
     pub(super) fn restart(&mut self, settled: Revision) {
-        self.next = Place { sector: FIRST, base: settled, number: 0 };
+        self.next = Position { sector: FIRST, base: settled, number: 0 };
     }
 
-    /// Says that the file has everything up to this revision. To be called when it has, for what was never in the journal: so that a
-    /// file, or its WAL, that has lost it is noticed. It is not synced: the kernel writes it soon, or with the next record.
+    /// Notes that the database has everything up to this revision. To be called when it has, for commits that were
+    /// never in the journal: so that a database, or its WAL, that has lost them is noticed. The note is not synced: the
+    /// kernel writes it soon, or with the next record.
     pub(super) fn mark(&self, settled: Revision) {
         let mark = sectors::mark(self.id, settled);
-        if let Err(error) = self.file.write_all_at(&mark, SECTOR as u64) {
-            tracing::debug!(%error, "the journal does not say how far the file is");
+        if let Err(error) = self.file.write_at(&mark, SECTOR as u64) {
+            tracing::debug!(%error, "the journal does not say how far the database is");
         }
     }
 
-    /// Whether it can be written: writes what it says anyway.
+    /// Finds out whether the journal can be written: writes and syncs the mark that it has anyway.
     pub(super) fn probe(&self, settled: Revision) -> io::Result<()> {
-        self.file.write_all_at(&sectors::mark(self.id, settled), SECTOR as u64)?;
-        self.file.sync_data()
+        self.file.write_at(&sectors::mark(self.id, settled), SECTOR as u64)?;
+        self.file.sync()
     }
 
-    /// Nothing that was in it can be read any more.
+    /// Overwrites the whole journal, so that nothing that was in it can be read any more.
     pub(super) fn wipe(&self, settled: Revision) -> io::Result<()> {
-        let mut piece: Vec<u8> = EMPTY.repeat(PIECE / SECTOR);
+        let mut piece: Vec<u8> = EMPTY.repeat(WIPE_BYTES / SECTOR);
         let front = [sectors::header(self.id), sectors::mark(self.id, settled)].concat();
         piece.iter_mut().zip(&front).for_each(|(to, from)| *to = *from);
-        self.file.write_all_at(&piece, 0)?;
-        let piece: Vec<u8> = EMPTY.repeat(PIECE / SECTOR);
-        // The kernel keeps a file in pieces as long as what was first written, or read, and goes through a whole one for every record.
-        for at in (PIECE..SIZE).step_by(PIECE) {
-            self.file.write_all_at(&piece, at as u64)?;
+        self.file.write_at(&piece, 0)?;
+        let piece: Vec<u8> = EMPTY.repeat(WIPE_BYTES / SECTOR);
+        // The kernel keeps a file in folios as long as what was first written, or read, and goes through a whole one
+        // for every record. So the pieces are short.
+        for at in (WIPE_BYTES..SIZE).step_by(WIPE_BYTES) {
+            self.file.write_at(&piece, at as u64)?;
         }
-        self.file.sync_data()
+        self.file.sync()
     }
 
-    /// Lets go of memory that only writing needs.
+    /// Gives back memory that only writing needs.
     pub(super) fn rest(&mut self) {
         (self.body, self.framed) = (Vec::new(), Vec::new());
     }

@@ -1,13 +1,13 @@
 //! The journal's format, and what its bytes say after a crash. No I/O.
 //!
-//! The file is a row of sectors of 512 bytes, the unit that a disk writes wholly or not at all. Every sector has a digest of its own,
-//! over its content, its place and the journal's id; a sector that was never used holds a fixed pattern. So each sector is one of
-//! three things: what was written last, what was written there before, or damaged. That tells a torn write from damage
-//! (docs/store.md has the reasoning).
+//! The file is a row of sectors of 512 bytes, the unit that a disk writes wholly or not at all. Every sector has a
+//! digest of its own, over its content, its place and the journal's id; a sector that was never used holds a fixed
+//! pattern. So each sector is one of three things: what was written last, what was written there before, or damaged.
+//! That tells a torn write from damage (docs/store.md has the reasoning).
 //!
-//! Sector 0 is the header, sector 1 the mark, and records follow. A record is a group of commits and fills whole sectors, each of
-//! which says which record it belongs to: the revision that the round of records follows (`base`), the record's number in the
-//! round, and the sector's place in the record.
+//! Sector 0 is the header, sector 1 the mark, and records follow. A record is a group of commits and fills whole
+//! sectors, each of which says which record it belongs to: the revision that the round of records follows (`base`), the
+//! record's number in the round, and the sector's place in the record.
 
 use aws_lc_rs::digest;
 
@@ -60,7 +60,7 @@ enum Seen<'a> {
 
 /// Where the next record goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Position {
     pub(super) sector: usize,
     pub(super) base: Revision,
     pub(super) number: u32,
@@ -71,7 +71,7 @@ pub(super) struct Place {
 pub(in super::super) struct Found {
     /// What follows the file's last revision.
     pub(in super::super) batches: Vec<Batch>,
-    pub(super) place: Place,
+    pub(super) next: Position,
     /// Why acknowledged writes may be missing, if so.
     pub(in super::super) damage: Option<String>,
 }
@@ -94,9 +94,9 @@ pub(super) fn mark(id: u64, settled: Revision) -> Sector {
     sector
 }
 
-/// How many bytes of batches still fit behind a place.
-pub(super) fn room(place: Place) -> usize {
-    (SECTORS.saturating_sub(place.sector) * ROOM).saturating_sub(HEAD)
+/// How many bytes of batches still fit behind a position.
+pub(super) fn room(next: Position) -> usize {
+    (SECTORS.saturating_sub(next.sector) * ROOM).saturating_sub(HEAD)
 }
 
 /// The body of a record before it is framed.
@@ -106,15 +106,15 @@ pub(super) fn begin_body(body: &mut Vec<u8>) {
 }
 
 /// Frames a body as sectors. `None`: there is no room for it. Otherwise says how many sectors it takes.
-pub(super) fn frame(id: u64, place: Place, body: &mut [u8], sectors: &mut Vec<u8>) -> Option<usize> {
+pub(super) fn frame(id: u64, next: Position, body: &mut [u8], sectors: &mut Vec<u8>) -> Option<usize> {
     let count = body.len().div_ceil(ROOM);
-    if place.sector + count > SECTORS {
+    if next.sector + count > SECTORS {
         return None;
     }
     let length = u32::try_from(body.len() - HEAD).ok()?;
     let stamp = |index: usize| {
         let (index, count) = (u16::try_from(index).ok()?, u16::try_from(count).ok()?);
-        Some(Stamp { base: place.base, number: place.number, index, count })
+        Some(Stamp { base: next.base, number: next.number, index, count })
     };
     sectors.clear();
     sectors.resize(count * SECTOR, 0);
@@ -129,7 +129,7 @@ pub(super) fn frame(id: u64, place: Place, body: &mut [u8], sectors: &mut Vec<u8
         let sector: &mut Sector = sectors.get_mut(index * SECTOR..(index + 1) * SECTOR)?.try_into().ok()?;
         sector[..STAMP].copy_from_slice(&stamp(index)?.bytes());
         sector[STAMP + DIGEST..].get_mut(..content.len())?.copy_from_slice(content);
-        let sum = seal(sector, id, place.sector + index);
+        let sum = seal(sector, id, next.sector + index);
         others.update(&sum);
     }
     Some(count)
@@ -228,21 +228,22 @@ enum Record {
     Damaged(String),
 }
 
-/// What the journal `id` has that follows `settled`, the file's last revision. Everything up to the first damage is found.
+/// What the journal `id` has that follows `settled`, the file's last revision. Everything up to the first damage is
+/// found.
 pub(super) fn read(bytes: &[u8], id: u64, settled: Revision) -> Found {
-    let mut place = Place { sector: FIRST, base: settled, number: 0 };
+    let mut next = Position { sector: FIRST, base: settled, number: 0 };
     let mut found = Vec::new();
     let mut damage = None;
     loop {
-        match record(bytes, id, place) {
+        match record(bytes, id, next) {
             Record::Whole(batches, count) => {
-                let next = settled + 1 + found.len() as Revision;
-                if batches.iter().zip(next..).any(|(batch, next)| batch.revision != next) {
-                    damage = Some(format!("its record {} does not follow revision {}", place.number, next - 1));
+                let first = settled + 1 + found.len() as Revision;
+                if batches.iter().zip(first..).any(|(batch, revision)| batch.revision != revision) {
+                    damage = Some(format!("its record {} does not follow revision {}", next.number, first - 1));
                     break;
                 }
                 found.extend(batches);
-                (place.sector, place.number) = (place.sector + count, place.number + 1);
+                (next.sector, next.number) = (next.sector + count, next.number + 1);
             }
             Record::Absent => break,
             Record::Damaged(why) => {
@@ -262,24 +263,24 @@ pub(super) fn read(bytes: &[u8], id: u64, settled: Revision) -> Found {
             Some(marked) if marked > newest => {
                 Some(format!("says that revision {marked} was written, but the store ends at revision {newest}"))
             }
-            Some(_) => damage.or_else(|| out_of_order(bytes, id, place)),
+            Some(_) => damage.or_else(|| out_of_order(bytes, id, next)),
         }
     };
-    Found { batches: found, place, damage }
+    Found { batches: found, next, damage }
 }
 
-fn record(bytes: &[u8], id: u64, place: Place) -> Record {
-    if place.sector >= SECTORS {
+fn record(bytes: &[u8], id: u64, next: Position) -> Record {
+    if next.sector >= SECTORS {
         return Record::Absent;
     }
     let damaged = |at: usize| Record::Damaged(format!("is damaged: sector {at} is not whole"));
-    let (first, content) = match see(bytes, id, place.sector) {
+    let (first, content) = match see(bytes, id, next.sector) {
         Seen::Written(stamp, content) => (stamp, content),
         Seen::Empty => return Record::Absent,
         // It may have been the beginning of a record that was acknowledged.
-        Seen::Damaged => return damaged(place.sector),
+        Seen::Damaged => return damaged(next.sector),
     };
-    if (first.base, first.number, first.index) != (place.base, place.number, 0) {
+    if (first.base, first.number, first.index) != (next.base, next.number, 0) {
         return Record::Absent;
     }
     let count = usize::from(first.count);
@@ -287,7 +288,7 @@ fn record(bytes: &[u8], id: u64, place: Place) -> Record {
     let mut others = digest::Context::new(&digest::SHA256);
     let mut broken = None;
     for index in 1..count {
-        let at = place.sector + index;
+        let at = next.sector + index;
         match see(bytes, id, at) {
             Seen::Written(stamp, content) if stamp == (Stamp { index: stamp.index, ..first }) => {
                 if usize::from(stamp.index) != index {
@@ -304,7 +305,7 @@ fn record(bytes: &[u8], id: u64, place: Place) -> Record {
     if let Some(at) = broken {
         return damaged(at);
     }
-    let (Some(length), Some(sum)) = (body.first_chunk::<4>(), body.get(4..HEAD)) else { return damaged(place.sector) };
+    let (Some(length), Some(sum)) = (body.first_chunk::<4>(), body.get(4..HEAD)) else { return damaged(next.sector) };
     if sum != short(others) {
         // Each sector is whole, but they are of two attempts to write this record: the second was not finished.
         return Record::Absent;
@@ -312,23 +313,23 @@ fn record(bytes: &[u8], id: u64, place: Place) -> Record {
     let length = u32::from_le_bytes(*length) as usize;
     match body.get(HEAD..HEAD + length).and_then(batches::decode) {
         Some(batches) if !batches.is_empty() => Record::Whole(batches, count),
-        _ => damaged(place.sector),
+        _ => damaged(next.sector),
     }
 }
 
 /// A record that is not there, although a later one is; or one that follows a revision that the file does not have.
-fn out_of_order(bytes: &[u8], id: u64, place: Place) -> Option<String> {
+fn out_of_order(bytes: &[u8], id: u64, next: Position) -> Option<String> {
     (FIRST..SECTORS).find_map(|at| {
         // The digest is worth computing only for a sector that would be out of order.
         let stamp = sector(bytes, at).filter(|sector| **sector != EMPTY).map(Stamp::read)?;
-        let later = stamp.base > place.base || (stamp.base == place.base && stamp.number > place.number);
+        let later = stamp.base > next.base || (stamp.base == next.base && stamp.number > next.number);
         if !later || !matches!(see(bytes, id, at), Seen::Written(..)) {
             return None;
         }
-        Some(if stamp.base > place.base {
-            format!("follows revision {}, but the store ends at revision {}", stamp.base, place.base)
+        Some(if stamp.base > next.base {
+            format!("follows revision {}, but the store ends at revision {}", stamp.base, next.base)
         } else {
-            format!("is damaged: record {} is missing, although record {} is there", place.number, stamp.number)
+            format!("is damaged: record {} is missing, although record {} is there", next.number, stamp.number)
         })
     })
 }

@@ -1,5 +1,7 @@
 //! What a journal says after torn writes and after damage.
 
+use std::path::Path;
+
 use bytes::Bytes;
 
 use super::{sectors::SECTORS, *};
@@ -93,8 +95,8 @@ fn says_when_it_is_full_and_begins_anew() {
     assert_eq!(found(dir.path(), 13), [0; 0]);
 }
 
-/// The bytes before and after the last of some records was written, and the sectors that it has. With `old`, an earlier round is
-/// below them.
+/// The bytes before and after the last of some records was written, and the sectors that it has. With `old`, an earlier
+/// round is below them.
 fn last_write(old: bool, bytes: usize) -> (Vec<u8>, Vec<u8>, std::ops::Range<usize>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(FILE);
@@ -115,7 +117,8 @@ fn last_write(old: bool, bytes: usize) -> (Vec<u8>, Vec<u8>, std::ops::Range<usi
     (before, std::fs::read(&path).unwrap(), first..journal.next.sector)
 }
 
-/// A power cut while the last record is written leaves any of its sectors as they were. That is not damage, and what came before stays.
+/// A power cut while the last record is written leaves any of its sectors as they were. That is not damage, and what
+/// came before stays.
 #[test]
 fn a_torn_record_ends_it_without_a_word() {
     for old in [false, true] {
