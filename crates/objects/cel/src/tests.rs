@@ -6,7 +6,7 @@ use super::*;
 
 fn eval(source: &str) -> Result<Value, Failure> {
     let expression = Expression::parse(source).unwrap_or_else(|why| panic!("{source}: {why}"));
-    let object = value::untyped(&json!({ "a": 1, "s": "text", "l": [1, 2, 3], "m": { "k": "v" }, "n": null }));
+    let object = json::untyped(&json!({ "a": 1, "s": "text", "l": [1, 2, 3], "m": { "k": "v" }, "n": null }));
     expression.evaluate(&[("self", object)], &mut COST_OF_ALL.clone())
 }
 
