@@ -114,7 +114,8 @@ fn expression() -> impl Strategy<Value = String> {
 fn call() -> impl Strategy<Value = (String, Vec<Json>)> {
     let methods = "size|isSorted|sum|min|max|indexOf|lastIndexOf|join|slice|flatten|sort|reverse|distinct|first|last|\
         unwrapOpt|contains|startsWith|endsWith|matches|find|findAll|charAt|lowerAscii|upperAscii|trim|replace|split|\
-        substring|format|getHours|getDate|family|masked|getQuery|add|sub|compareTo|major|validate|hasValue|value|orValue";
+        substring|format|getHours|getDate|family|masked|getQuery|add|sub|compareTo|major|validate|hasValue|value|\
+        orValue";
     let functions = "size|string|int|uint|double|bool|bytes|duration|timestamp|quantity|isQuantity|ip|isIP|cidr|isCIDR|\
         url|isURL|semver|isSemver|type|dyn|math.abs|math.round|math.bitShiftLeft|math.least|sets.equivalent|\
         lists.range|strings.quote|base64.decode|jsonpatch.escapeKey|optional.of|ip.isCanonical|optional.unwrap";

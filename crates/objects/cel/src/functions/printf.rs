@@ -1,4 +1,5 @@
-//! `'%s is %d'.format([name, count])`, as version 2 of upstream's library has it: numbers are shown as in American texts.
+//! `'%s is %d'.format([name, count])`, as version 2 of upstream's library has it: numbers are shown as in American
+//! texts.
 
 use std::fmt::Write;
 
@@ -56,7 +57,8 @@ fn precision(text: &str) -> Result<(Option<usize>, &str), String> {
     let why = if digits.is_empty() { "invalid syntax" } else { "value out of range" };
     let precision = digits.parse::<i64>().ok().and_then(|n| usize::try_from(n).ok()).ok_or_else(|| {
         format!(
-            "error while parsing precision: error while converting precision to integer: strconv.Atoi: parsing {}: {why}",
+            "error while parsing precision: error while converting precision to integer: strconv.Atoi: parsing {}: \
+             {why}",
             quote(digits)
         )
     })?;
@@ -145,7 +147,8 @@ fn plain(out: &mut String, value: &Value, meter: &mut Meter) -> Result<(), Failu
             Some(text) => out.push_str(&text),
             None => {
                 return error(
-                    "error during formatting: could not convert argument \"invalid UTF-8 in bytes, cannot convert to string\" to string",
+                    "error during formatting: could not convert argument \"invalid UTF-8 in bytes, cannot convert to \
+                     string\" to string",
                 );
             }
         },

@@ -1,7 +1,7 @@
 //! Regular expressions as Go has them (RE2), run by the `regex` crate, whose syntax differs a little.
 //!
-//! A pattern is rewritten before it is compiled: `\d`, `\w`, `\s` and `\b` mean ASCII in Go, and a bracket or an operator
-//! on sets in a class is nothing but a character. What Go refuses is refused in its words.
+//! A pattern is rewritten before it is compiled: `\d`, `\w`, `\s` and `\b` mean ASCII in Go, and a bracket or an
+//! operator on sets in a class is nothing but a character. What Go refuses is refused in its words.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
