@@ -8,7 +8,6 @@ use bytes::Bytes;
 use codec::proto;
 use codec::table::{IncludeObject, Printer};
 use rules::convert;
-use schema;
 use schema::status::{Result, Status};
 use serde_json::{Value, json};
 use store::Revision;

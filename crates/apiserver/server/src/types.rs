@@ -1,6 +1,5 @@
 //! The type of any built-in kind, including those that are never stored: options, reviews, scales, lists.
 
-use schema;
 use schema::TypeId;
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";

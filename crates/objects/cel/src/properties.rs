@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use super::*;
 
 /// Pieces of expressions, which together are often one.
-const PIECES: [&str; 76] = [
+const PIECES: &[&str] = &[
     "self",
     "self.a",
     "self.l",
@@ -192,7 +192,7 @@ proptest! {
 #[test]
 fn shared_values_are_charged() {
     let mut nested = "[1, 1]".to_owned();
-    for depth in 0..40 {
+    for depth in 0..24 {
         nested = format!("cel.bind(v{depth}, {nested}, [v{depth}, v{depth}])");
     }
     for source in [
@@ -226,7 +226,7 @@ fn evaluation_is_linear() {
         "lists.range(n).map(x, x + 1).filter(x, x > 2).sum()",
         "lists.range(n).sort().reverse().isSorted()",
         "t.replace('a', 'bb').split('b').size()",
-        "lists.range(n).map(x, t.size() > 0).all(x, x)",
+        "lists.range(n).map(x, x > 0).all(x, x || !x)",
         "'%s'.format([t + t])",
     ] {
         let (once, twice) = (cost(source, 1000), cost(source, 2000));

@@ -33,9 +33,8 @@ pub struct Lexed {
 
 /// The tokens, and what is none.
 pub fn tokens(chars: &[char]) -> (Vec<Lexed>, Vec<Problem>) {
-    let mut lexer = Lexer { chars, at: 0 };
+    let mut lexer = Lexer { chars, at: 0, problems: Vec::new() };
     let mut tokens = Vec::new();
-    let mut problems = Vec::new();
     loop {
         lexer.skip_space();
         let at = lexer.at;
@@ -44,10 +43,10 @@ pub fn tokens(chars: &[char]) -> (Vec<Lexed>, Vec<Problem>) {
                 let last = token == Token::End;
                 tokens.push(Lexed { at, end: lexer.at, token });
                 if last {
-                    return (tokens, problems);
+                    return (tokens, lexer.problems);
                 }
             }
-            Err(problem) => problems.push(problem),
+            Err(problem) => lexer.problems.push(problem),
         }
     }
 }
@@ -55,6 +54,7 @@ pub fn tokens(chars: &[char]) -> (Vec<Lexed>, Vec<Problem>) {
 struct Lexer<'a> {
     chars: &'a [char],
     at: usize,
+    problems: Vec<Problem>,
 }
 
 impl Lexer<'_> {
@@ -122,14 +122,13 @@ impl Lexer<'_> {
 
     fn number(&mut self) -> Result<Token, Problem> {
         let start = self.at;
-        let bad = |what: &str| Problem::new(start, format!("invalid {what} literal"));
         let hex = self.peek(0) == Some('0')
             && self.peek(1) == Some('x')
             && self.peek(2).is_some_and(|c| c.is_ascii_hexdigit());
         if hex {
             self.at += 2;
             let digits = self.run(|c| c.is_ascii_hexdigit());
-            return self.integer(u64::from_str_radix(&digits, 16).ok(), start);
+            return Ok(self.integer(u64::from_str_radix(&digits, 16).ok(), start));
         }
         let mut digits = self.run(|c| c.is_ascii_digit());
         let mut float = false;
@@ -149,23 +148,27 @@ impl Lexer<'_> {
         }
         if float {
             let number = digits.parse::<f64>().ok().filter(|number| number.is_finite());
-            return number.map(Token::Double).ok_or_else(|| bad("double"));
+            return Ok(number.map_or_else(|| self.too_large("double", start), Token::Double));
         }
-        self.integer(digits.parse().ok(), start)
+        Ok(self.integer(digits.parse().ok(), start))
     }
 
-    fn integer(&mut self, value: Option<u64>, start: usize) -> Result<Token, Problem> {
-        let bad = |what: &str| Problem::new(start, format!("invalid {what} literal"));
+    fn integer(&mut self, value: Option<u64>, start: usize) -> Token {
         if matches!(self.peek(0), Some('u' | 'U')) {
             self.at += 1;
-            return value.map(Token::Uint).ok_or_else(|| bad("uint"));
+            return value.map_or_else(|| self.too_large("uint", start), Token::Uint);
         }
-        let value = value.ok_or_else(|| bad("int"))?;
-        match i64::try_from(value) {
-            Ok(value) => Ok(Token::Int(value)),
-            Err(_) if value == 1 << 63 => Ok(Token::Magnitude(value)),
-            Err(_) => Err(bad("int")),
+        match value.map(|value| (value, i64::try_from(value))) {
+            Some((_, Ok(value))) => Token::Int(value),
+            Some((value, Err(_))) if value == 1 << 63 => Token::Magnitude(value),
+            _ => self.too_large("int", start),
         }
+    }
+
+    /// A number that does not fit is one all the same, so that parsing goes on.
+    fn too_large(&mut self, what: &str, start: usize) -> Token {
+        self.problems.push(Problem::new(start, format!("invalid {what} literal")));
+        Token::Int(0)
     }
 
     fn run(&mut self, wanted: impl Fn(char) -> bool) -> String {

@@ -3,7 +3,6 @@
 //! A check is built step by step (`authorizer.group('apps').resource('deployments').check('create').allowed()`); between
 //! steps it is a map of what was said so far, under a key that no expression needs.
 
-use cel;
 use cel::{Failure, Value};
 use serde_json::{Value as Json, json};
 

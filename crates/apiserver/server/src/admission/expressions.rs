@@ -1,6 +1,5 @@
 //! Expressions over a request: the variables they see, and conditions that decide whether something applies.
 
-use cel;
 use cel::{COST_OF_ALL, Expression, Value};
 use schema::status::{Result, Status};
 

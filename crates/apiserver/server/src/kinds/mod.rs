@@ -11,7 +11,6 @@ use std::{
 
 use rules::convert;
 use rules::crd::{Definition, Light};
-use schema;
 use schema::catalogue::Resource;
 use schema::{Schema, TypeId, catalogue};
 use serde_json::Value;

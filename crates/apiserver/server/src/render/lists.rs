@@ -9,7 +9,6 @@ use std::{collections::VecDeque, sync::Arc};
 use bytes::Bytes;
 use codec::proto;
 use codec::table::IncludeObject;
-use schema;
 use schema::status::{Result, Status};
 use serde_json::{Value, json};
 
