@@ -99,9 +99,15 @@ impl Checker {
             Kind::Bytes(_) => Type::Bytes,
             Kind::Ident(name) => match self.find(name) {
                 Some(ty) => ty.clone(),
-                None if functions::is_type_name(name) => Type::Unknown,
+                None if functions::type_named(name).is_some() => Type::Unknown,
                 None => self.wrong(expr.at, format!("undeclared reference to '{name}' (in container '')")),
             },
+            Kind::Select { .. }
+                if functions::type_at(expr)
+                    .is_some_and(|name| name.split('.').next().is_some_and(|root| self.find(root).is_none())) =>
+            {
+                Type::Unknown
+            }
             Kind::Select { of, field, optional } => {
                 let of = self.of(of);
                 let ty = self.select(expr.at, &of, field);
@@ -154,7 +160,7 @@ impl Checker {
         if name == "JSONPatch" {
             for ((key, ..), ty) in fields.iter().zip(&values) {
                 let Kind::Text(field) = &key.kind else { continue };
-                match field.as_str() {
+                match &**field {
                     "value" => {}
                     "op" | "path" | "from" if ty.fits(&Type::Text) => {}
                     "op" | "path" | "from" => {

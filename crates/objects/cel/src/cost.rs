@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use schema::json_schema::{Additional, Node};
 
+use super::json::escape;
 use super::syntax::{Expr, Kind, Macro, MacroName};
-use super::value::escape;
 
 /// The largest body of a request, by which what has no bound is bounded after all.
 const REQUEST: u64 = 3 << 20;

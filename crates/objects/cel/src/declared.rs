@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use schema::{Schema, Shape, TypeId};
 
+use super::json::escape;
 use super::types::{Object, Type};
-use super::value::escape;
 
 impl Type {
     /// The type of objects of a kind. `name` is what it is called in messages.

@@ -1,23 +1,18 @@
 //! Evaluation: every step is counted, so that no expression runs for long.
 
-use std::cmp::Ordering;
-use std::collections::HashMap;
-use std::sync::Arc;
-
-use kube_cel::cel::Value;
-use kube_cel::cel::objects::{Key, Map, OptionalValue};
-
+use super::compare::{equal_within, ordered};
+use super::functions;
+use super::meter::Meter;
 use super::syntax::{Expr, Kind, Macro, MacroName};
-use super::{Failure, Host, call, functions};
-
-type Evaluated = Result<Value, Failure>;
+use super::value::{Key, Map, Value};
+use super::{Evaluated, Failure, Host, error, no_overload};
 
 /// Evaluates, and answers what it cost.
 pub fn evaluate(expr: &Expr, variables: &[(&str, Value)], host: Option<&dyn Host>, limit: u64) -> (Evaluated, u64) {
-    let mut evaluator = Evaluator { left: limit, host };
+    let mut evaluator = Evaluator { meter: Meter { left: limit }, host };
     // Variables are few; each becomes a scope around the next.
     let result = evaluator.with_all(variables, expr, None);
-    (result, limit - evaluator.left)
+    (result, limit - evaluator.meter.left)
 }
 
 struct Scope<'a> {
@@ -32,35 +27,9 @@ impl Scope<'_> {
     }
 }
 
-pub struct Evaluator<'h> {
-    left: u64,
+struct Evaluator<'h> {
+    meter: Meter,
     host: Option<&'h dyn Host>,
-}
-
-fn error<T>(text: impl Into<String>) -> Result<T, Failure> {
-    Err(Failure::Error(text.into()))
-}
-
-pub fn no_overload<T>() -> Result<T, Failure> {
-    error("no such overload")
-}
-
-pub fn some(value: Value) -> Value {
-    Value::Opaque(Arc::new(OptionalValue::of(value)))
-}
-
-pub fn none() -> Value {
-    Value::Opaque(Arc::new(OptionalValue::none()))
-}
-
-/// What is in an optional; `None` if the value is no optional at all.
-pub fn optional(value: &Value) -> Option<Option<Value>> {
-    let optional: &OptionalValue = value.try_into().ok()?;
-    Some(optional.value().cloned())
-}
-
-pub fn list(items: Vec<Value>) -> Value {
-    Value::List(Arc::new(items))
 }
 
 impl Evaluator<'_> {
@@ -74,34 +43,31 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Takes the cost of something off what is left.
-    pub fn charge(&mut self, cost: u64) -> Result<(), Failure> {
-        if cost > self.left {
-            self.left = 0;
-            return Err(Failure::Cost);
-        }
-        self.left -= cost;
-        Ok(())
-    }
-
     fn eval(&mut self, expr: &Expr, scope: Option<&Scope<'_>>) -> Evaluated {
-        self.charge(1)?;
+        self.meter.charge(1)?;
         match &expr.kind {
             Kind::Null => Ok(Value::Null),
             Kind::Bool(flag) => Ok(Value::Bool(*flag)),
             Kind::Int(n) => Ok(Value::Int(*n)),
             Kind::Uint(n) => Ok(Value::UInt(*n)),
             Kind::Double(d) => Ok(Value::Float(*d)),
-            Kind::Text(text) => Ok(Value::String(Arc::new(text.clone()))),
-            Kind::Bytes(bytes) => Ok(Value::Bytes(Arc::new(bytes.clone()))),
+            Kind::Text(text) => Ok(Value::String(text.clone())),
+            Kind::Bytes(bytes) => Ok(Value::Bytes(bytes.clone())),
             Kind::Ident(name) => match scope.and_then(|s| s.find(name)) {
                 Some(value) => Ok(value.clone()),
-                None if functions::is_type_name(name) => Ok(Value::String(Arc::new(name.clone()))),
-                None => error(format!("no such attribute(s): {name}")),
+                None => match functions::type_named(name) {
+                    Some(name) => Ok(Value::Type(name)),
+                    None => error(format!("no such attribute(s): {name}")),
+                },
             },
             Kind::Select { of, field, optional } => {
                 if let Some(made) = self.member(of, field, scope) {
-                    return if *optional { made.map(some) } else { made };
+                    return if *optional { made.map(Value::some) } else { made };
+                }
+                if let Some(name) = functions::type_at(expr)
+                    && scope.is_none_or(|s| name.split('.').next().is_some_and(|root| s.find(root).is_none()))
+                {
+                    return Ok(Value::Type(name));
                 }
                 let of = self.eval(of, scope)?;
                 select(&of, field, *optional)
@@ -111,13 +77,13 @@ impl Evaluator<'_> {
                     return made.map(|_| Value::Bool(true));
                 }
                 let of = self.eval(of, scope)?;
-                let of = match super::eval::optional(&of) {
-                    Some(Some(inner)) => inner,
-                    Some(None) => return Ok(Value::Bool(false)),
-                    None => of,
+                let of = match &of {
+                    Value::Optional(Some(inner)) => inner,
+                    Value::Optional(None) => return Ok(Value::Bool(false)),
+                    of => of,
                 };
-                match &of {
-                    Value::Map(map) => Ok(Value::Bool(map.get(&Key::from(field.as_str())).is_some())),
+                match of {
+                    Value::Map(map) => Ok(Value::Bool(map.field(field).is_some())),
                     _ => no_overload(),
                 }
             }
@@ -140,26 +106,27 @@ impl Evaluator<'_> {
                 let mut out = Vec::with_capacity(items.len());
                 for (item, maybe) in items {
                     let value = self.eval(item, scope)?;
-                    match optional(&value) {
-                        Some(inner) if *maybe => out.extend(inner),
-                        _ => out.push(value),
+                    match value {
+                        Value::Optional(inner) if *maybe => out.extend(inner.map(|inner| (*inner).clone())),
+                        value => out.push(value),
                     }
                 }
-                Ok(list(out))
+                Ok(Value::list(out))
             }
             Kind::Map(entries) | Kind::Message(_, entries) => {
-                let mut out = HashMap::with_capacity(entries.len());
+                let mut out = Vec::with_capacity(entries.len());
                 for (key, value, maybe) in entries {
                     let key = self.eval(key, scope)?;
-                    let Ok(key) = TryInto::<Key>::try_into(key) else { return error("unsupported key type") };
-                    let value = self.eval(value, scope)?;
-                    match optional(&value) {
-                        Some(Some(inner)) if *maybe => out.insert(key, inner),
-                        Some(None) if *maybe => continue,
-                        _ => out.insert(key, value),
-                    };
+                    // Doubles find keys, but are none.
+                    let key = Key::of(&key).filter(|_| !matches!(key, Value::Float(_)));
+                    let Some(key) = key else { return error("unsupported key type") };
+                    match self.eval(value, scope)? {
+                        Value::Optional(Some(inner)) if *maybe => out.push((key, (*inner).clone())),
+                        Value::Optional(None) if *maybe => {}
+                        value => out.push((key, value)),
+                    }
                 }
-                Ok(Value::Map(Map { map: Arc::new(out) }))
+                Ok(Value::Map(Map::new(out)))
             }
             Kind::Call { target, name, args } => self.call(target.as_deref(), name, args, scope),
             Kind::Macro(call) => self.expand(call, scope),
@@ -172,13 +139,13 @@ impl Evaluator<'_> {
         if scope.is_some_and(|s| s.find(name).is_some()) {
             return None;
         }
-        host.member(name, field, &mut self.left)
+        host.member(name, field, &mut self.meter.left)
     }
 
     /// `&&` and `||`: either side alone may decide, whatever is wrong with the other.
     fn logic(&mut self, a: &Expr, b: &Expr, scope: Option<&Scope<'_>>, decides: bool) -> Evaluated {
         let left = self.eval(a, scope);
-        if matches!(&left, Ok(Value::Bool(flag)) if *flag == decides) || left == Err(Failure::Cost) {
+        if matches!(&left, Ok(Value::Bool(flag)) if *flag == decides) || matches!(left, Err(Failure::Cost)) {
             return left;
         }
         let right = self.eval(b, scope);
@@ -201,17 +168,18 @@ impl Evaluator<'_> {
             _ => None,
         };
         let args = args.iter().map(|arg| self.eval(arg, scope)).collect::<Result<Vec<_>, _>>()?;
-        self.charge(functions::cost(name, receiver.as_ref(), &args))?;
+        self.meter.charge(functions::cost(name, receiver.as_ref(), &args))?;
         if let (Some(host), Some(receiver)) = (self.host, &receiver)
-            && let Some(answer) = host.method(receiver, name, &args, &mut self.left)
+            && let Some(answer) = host.method(receiver, name, &args, &mut self.meter.left)
         {
             return answer;
         }
+        let meter = &mut self.meter;
         match (prefix, receiver) {
-            (Some(prefix), _) => functions::qualified(prefix, name, &args),
-            (None, Some(receiver)) => functions::method(name, &receiver, &args),
+            (Some(prefix), _) => functions::qualified(prefix, name, &args, meter),
+            (None, Some(receiver)) => functions::method(name, &receiver, &args, meter),
             (None, None) => match name.starts_with(['_', '@', '!', '-']) {
-                true => operator(name, &args),
+                true => operator(name, &args, meter),
                 false => functions::function(name, &args),
             },
         }
@@ -223,19 +191,19 @@ impl Evaluator<'_> {
         match call.name {
             MacroName::Bind => return self.with(first, over, &call.bodies[0], scope),
             MacroName::OptMap | MacroName::OptFlatMap => {
-                return match optional(&over) {
-                    Some(Some(inner)) => {
-                        let value = self.with(first, inner, &call.bodies[0], scope)?;
-                        Ok(if call.name == MacroName::OptMap { some(value) } else { value })
+                return match over {
+                    Value::Optional(Some(inner)) => {
+                        let value = self.with(first, (*inner).clone(), &call.bodies[0], scope)?;
+                        Ok(if call.name == MacroName::OptMap { Value::some(value) } else { value })
                     }
-                    Some(None) => Ok(none()),
-                    None => no_overload(),
+                    Value::Optional(None) => Ok(Value::Optional(None)),
+                    _ => no_overload(),
                 };
             }
             _ => {}
         }
         let items = items(&over, call.second.is_some())?;
-        self.charge(items.len() as u64)?;
+        self.meter.charge(items.len() as u64)?;
         match call.name {
             MacroName::All => self.search(call, items, scope, false),
             MacroName::Exists => self.search(call, items, scope, true),
@@ -294,38 +262,30 @@ impl Evaluator<'_> {
                 MacroName::Filter | MacroName::ExistsOne => item.0.clone(),
                 _ => self.body(call, last, &item, scope)?,
             };
-            self.charge(1)?;
+            self.meter.charge(1)?;
             out.push((item.0, made));
         }
         match call.name {
             MacroName::ExistsOne => Ok(Value::Bool(out.len() == 1)),
-            MacroName::SortBy => {
-                let mut failed = false;
-                out.sort_by(|a, b| {
-                    compare(&a.1, &b.1).unwrap_or_else(|| {
-                        failed = true;
-                        Ordering::Equal
-                    })
-                });
-                if failed { no_overload() } else { Ok(list(out.into_iter().map(|(item, _)| item).collect())) }
-            }
+            MacroName::SortBy => functions::lists::sorted(out, &mut self.meter).map(Value::list),
             MacroName::TransformMap => {
-                let mut map = HashMap::new();
-                for (key, value) in out {
-                    let Ok(key) = TryInto::<Key>::try_into(key) else { return no_overload() };
-                    map.insert(key, value);
-                }
-                Ok(Value::Map(Map { map: Arc::new(map) }))
+                let entries = out.into_iter().map(|(key, value)| Some((Key::of(&key)?, value)));
+                let entries: Option<Vec<_>> = entries.collect();
+                entries.map_or_else(no_overload, |entries| Ok(Value::Map(Map::new(entries))))
             }
             MacroName::TransformMapEntry => {
-                let mut map = HashMap::new();
+                let mut made = Vec::new();
                 for (_, entries) in out {
                     let Value::Map(entries) = entries else { return no_overload() };
-                    map.extend(entries.map.iter().map(|(k, v)| (k.clone(), v.clone())));
+                    self.meter.charge(entries.len() as u64)?;
+                    made.extend(entries.iter().map(|(key, value)| (key.clone(), value.clone())));
                 }
-                Ok(Value::Map(Map { map: Arc::new(map) }))
+                match Map::repeated(&made) {
+                    Some(key) => error(format!("insert failed: key {key} already exists")),
+                    None => Ok(Value::Map(Map::new(made))),
+                }
             }
-            _ => Ok(list(out.into_iter().map(|(_, made)| made).collect())),
+            _ => Ok(Value::list(out.into_iter().map(|(_, made)| made).collect())),
         }
     }
 }
@@ -337,30 +297,26 @@ fn items(over: &Value, pairs: bool) -> Result<Vec<(Value, Value)>, Failure> {
             Ok(list.iter().enumerate().map(|(i, v)| (Value::Int(i as i64), v.clone())).collect())
         }
         Value::List(list) => Ok(list.iter().map(|v| (v.clone(), Value::Null)).collect()),
-        Value::Map(map) => {
-            // Go's maps have no order; ours is by key, so that the same object always gives the same answer.
-            let mut entries: Vec<(&Key, &Value)> = map.map.iter().collect();
-            entries.sort_by(|a, b| a.0.cmp(b.0));
-            Ok(entries.into_iter().map(|(k, v)| (functions::key_value(k), v.clone())).collect())
-        }
+        Value::Map(map) => Ok(map.iter().map(|(k, v)| (k.value(), v.clone())).collect()),
         _ => no_overload(),
     }
 }
 
+/// What was found, or not, as an optional.
+fn perhaps(found: Option<Value>) -> Evaluated {
+    Ok(Value::Optional(found.map(Into::into)))
+}
+
 fn select(of: &Value, field: &str, maybe: bool) -> Evaluated {
-    let key = Key::from(field);
-    if let Some(inner) = optional(of) {
-        let found = inner.as_ref().and_then(|inner| match inner {
-            Value::Map(map) => map.get(&key).cloned(),
-            _ => None,
-        });
-        return Ok(found.map_or_else(none, some));
-    }
     match of {
-        Value::Map(map) => match (map.get(&key), maybe) {
+        Value::Optional(None) => perhaps(None),
+        Value::Optional(Some(inner)) => match &**inner {
+            Value::Map(map) => perhaps(map.field(field).cloned()),
+            _ => perhaps(None),
+        },
+        Value::Map(map) => match (map.field(field), maybe) {
+            (found, true) => perhaps(found.cloned()),
             (Some(value), false) => Ok(value.clone()),
-            (Some(value), true) => Ok(some(value.clone())),
-            (None, true) => Ok(none()),
             (None, false) => error(format!("no such key: {field}")),
         },
         _ => no_overload(),
@@ -368,11 +324,9 @@ fn select(of: &Value, field: &str, maybe: bool) -> Evaluated {
 }
 
 fn index(of: &Value, by: &Value, maybe: bool) -> Evaluated {
-    if let Some(inner) = optional(of) {
-        let found = inner.and_then(|inner| index(&inner, by, false).ok());
-        return Ok(found.map_or_else(none, some));
-    }
     let found = match of {
+        Value::Optional(None) => return perhaps(None),
+        Value::Optional(Some(inner)) => return perhaps(index(inner, by, false).ok()),
         Value::List(list) => {
             let position = match by {
                 Value::Int(i) => *i,
@@ -384,82 +338,36 @@ fn index(of: &Value, by: &Value, maybe: bool) -> Evaluated {
             item.cloned().ok_or_else(|| format!("index out of bounds: {position}"))
         }
         Value::Map(map) => {
-            let Ok(key) = TryInto::<Key>::try_into(by.clone()) else { return no_overload() };
+            let Some(key) = Key::of(by) else { return no_overload() };
             map.get(&key).cloned().ok_or_else(|| format!("no such key: {key}"))
         }
         _ => return no_overload(),
     };
     match (found, maybe) {
-        (Ok(value), true) => Ok(some(value)),
+        (found, true) => perhaps(found.ok()),
         (Ok(value), false) => Ok(value),
-        (Err(_), true) => Ok(none()),
         (Err(why), false) => error(why),
     }
 }
 
-pub fn equal(a: &Value, b: &Value) -> bool {
-    match (a, b) {
-        (Value::List(a), Value::List(b)) => a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| equal(a, b)),
-        (Value::Map(a), Value::Map(b)) => {
-            a.map.len() == b.map.len() && a.map.iter().all(|(k, v)| b.get(k).is_some_and(|w| equal(v, w)))
-        }
-        (Value::Int(_) | Value::UInt(_) | Value::Float(_), Value::Int(_) | Value::UInt(_) | Value::Float(_)) => {
-            compare(a, b) == Some(Ordering::Equal)
-        }
-        _ => a == b,
-    }
-}
-
-pub fn compare(a: &Value, b: &Value) -> Option<Ordering> {
-    match (a, b) {
-        (Value::Int(a), Value::Int(b)) => Some(a.cmp(b)),
-        (Value::UInt(a), Value::UInt(b)) => Some(a.cmp(b)),
-        (Value::Int(a), Value::UInt(b)) => Some(i128::from(*a).cmp(&i128::from(*b))),
-        (Value::UInt(a), Value::Int(b)) => Some(i128::from(*a).cmp(&i128::from(*b))),
-        (Value::Float(a), Value::Float(b)) => a.partial_cmp(b),
-        (Value::Float(a), Value::Int(b)) => a.partial_cmp(&(*b as f64)),
-        (Value::Int(a), Value::Float(b)) => (*a as f64).partial_cmp(b),
-        (Value::Float(a), Value::UInt(b)) => a.partial_cmp(&(*b as f64)),
-        (Value::UInt(a), Value::Float(b)) => (*a as f64).partial_cmp(b),
-        (Value::String(a), Value::String(b)) => Some(a.cmp(b)),
-        (Value::Bytes(a), Value::Bytes(b)) => Some(a.cmp(b)),
-        (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),
-        (Value::Duration(_), Value::Duration(_)) | (Value::Timestamp(_), Value::Timestamp(_)) => a.partial_cmp(b),
-        _ => None,
-    }
-}
-
-fn operator(name: &str, args: &[Value]) -> Evaluated {
-    let truth = |flag: bool| Ok(Value::Bool(flag));
+fn operator(name: &str, args: &[Value], meter: &mut Meter) -> Evaluated {
     match (name, args) {
-        ("!_", [Value::Bool(flag)]) => truth(!flag),
+        ("!_", [Value::Bool(flag)]) => Ok(Value::Bool(!flag)),
         ("-_", [Value::Int(n)]) => n.checked_neg().map_or_else(|| error("integer overflow"), |n| Ok(Value::Int(n))),
         ("-_", [Value::Float(f)]) => Ok(Value::Float(-f)),
-        ("_==_", [a, b]) => truth(equal(a, b)),
-        ("_!=_", [a, b]) => truth(!equal(a, b)),
-        ("_<_" | "_<=_" | "_>_" | "_>=_", [a, b]) => {
-            let not_a_number = |v: &Value| matches!(v, Value::Float(f) if f.is_nan());
-            if not_a_number(a) || not_a_number(b) {
-                return truth(false);
-            }
-            let Some(order) = compare(a, b) else { return no_overload() };
-            truth(match name {
-                "_<_" => order.is_lt(),
-                "_<=_" => order.is_le(),
-                "_>_" => order.is_gt(),
-                _ => order.is_ge(),
-            })
+        ("_==_", [a, b]) => equal_within(a, b, meter).map(Value::Bool),
+        ("_!=_", [a, b]) => equal_within(a, b, meter).map(|same| Value::Bool(!same)),
+        ("_<_" | "_<=_" | "_>_" | "_>=_", [a, b]) => ordered(name, a, b),
+        ("@in", [item, Value::List(list)]) => {
+            functions::lists::position(list, item, meter).map(|at| at.is_some().into())
         }
-        ("@in", [item, Value::List(list)]) => truth(list.iter().any(|v| equal(v, item))),
-        ("@in", [item, Value::Map(map)]) => {
-            truth(TryInto::<Key>::try_into(item.clone()).is_ok_and(|key| map.get(&key).is_some()))
-        }
+        ("@in", [item, Value::Map(map)]) => Ok(Key::of(item).is_some_and(|key| map.get(&key).is_some()).into()),
         (_, [a, b]) => arithmetic(name, a, b),
         _ => no_overload(),
     }
 }
 
-fn arithmetic(name: &str, a: &Value, b: &Value) -> Evaluated {
+pub fn arithmetic(name: &str, a: &Value, b: &Value) -> Evaluated {
     let integer = |n: Option<i64>| n.map_or_else(|| error("integer overflow"), |n| Ok(Value::Int(n)));
     let unsigned = |n: Option<u64>| n.map_or_else(|| error("unsigned integer overflow"), |n| Ok(Value::UInt(n)));
     match (name, a, b) {
@@ -488,20 +396,12 @@ fn arithmetic(name: &str, a: &Value, b: &Value) -> Evaluated {
             "_/_" => a / b,
             _ => return no_overload(),
         })),
-        ("_+_", Value::String(a), Value::String(b)) => Ok(Value::String(Arc::new(format!("{a}{b}")))),
-        ("_+_", Value::Bytes(a), Value::Bytes(b)) => Ok(Value::Bytes(Arc::new([&a[..], &b[..]].concat()))),
-        ("_+_", Value::List(a), Value::List(b)) => Ok(list([&a[..], &b[..]].concat())),
+        ("_+_", Value::String(a), Value::String(b)) => Ok(format!("{a}{b}").into()),
+        ("_+_", Value::Bytes(a), Value::Bytes(b)) => Ok(Value::Bytes([&a[..], &b[..]].concat().into())),
+        ("_+_", Value::List(a), Value::List(b)) => Ok(Value::list([&a[..], &b[..]].concat())),
         ("_+_" | "_-_", Value::Timestamp(_) | Value::Duration(_), Value::Timestamp(_) | Value::Duration(_)) => {
-            let result = match name {
-                "_+_" => a.clone() + b.clone(),
-                _ => a.clone() - b.clone(),
-            };
-            result.or_else(|_| error("timestamp overflow"))
+            functions::time::arithmetic(name, a, b)
         }
         _ => no_overload(),
     }
-}
-
-pub fn matches(text: &str, pattern: &str) -> Evaluated {
-    call::matches(text, pattern).map(Value::Bool)
 }

@@ -1,34 +1,67 @@
-//! CEL: expressions compiled once and evaluated in bounded time.
+//! CEL, the language of rules in Kubernetes: expressions are compiled once and evaluated in bounded time.
 //!
-//! Values and the library of Kubernetes functions are those of `kube-cel`. Parsing, type checking and the evaluation of
-//! operators and macros are here: upstream tells at which character an expression is wrong, refuses what cannot be
-//! right before it is ever evaluated, counts the cost of what it evaluates, and knows macros that the crate does not.
+//! An [`Expression`] goes through these steps, each in a module of its own:
 //!
-//! An [`Expression`] knows nothing of custom resources: names are bound by whoever evaluates it.
+//! 1. `token` and `parse` make a syntax tree (`syntax`) of the text. Macros such as `all` and `map` are nodes of the
+//!    tree. `expect` has upstream's words for a text that is no expression.
+//! 2. `check` finds the types of its parts in an [`Environment`] of variables, and refuses what cannot be right. Types
+//!    come from schemas of custom resources (`types`) and from built-in kinds (`declared`).
+//! 3. [`cost`] bounds what it may cost, from the sizes that a schema allows.
+//! 4. `eval` walks the tree. Each step is charged to a `meter` before it is done, so that no expression takes long
+//!    whatever its input is. Functions are in `functions`, one file for each library of upstream.
+//!
+//! A [`Value`] is cheap to clone: texts, lists and maps are shared. Functions follow cel-go 0.26 and the libraries of
+//! Kubernetes 1.36, with their error messages.
+//!
+//! An expression knows nothing of custom resources: whoever evaluates it binds the names, and a [`Host`] adds values
+//! that are made only when they are read, such as the `authorizer` of admission policies.
+//!
+//! ```
+//! use selvedge_cel::{COST_OF_ONE, Environment, Expression, Type, Value, from_json};
+//!
+//! let environment = Environment::new([("self".to_owned(), Type::Dyn)]);
+//! let (rule, ty) = Expression::compile("self.ports.all(p, p > 0 && p < 65536)", &environment)?;
+//! assert_eq!(ty, Type::Bool);
+//!
+//! let object = from_json(&serde_json::json!({"ports": [80, 443]}));
+//! let mut budget = COST_OF_ONE;
+//! assert_eq!(rule.evaluate(&[("self", object)], &mut budget), Ok(Value::Bool(true)));
+//! assert!(budget < COST_OF_ONE);
+//!
+//! let wrong = Expression::compile("self.ports.size() > '1'", &environment).unwrap_err();
+//! assert!(wrong.starts_with("ERROR: <input>:1:19: found no matching overload for '_>_' applied to '(int, string)'"));
+//! # Ok::<(), String>(())
+//! ```
 
-mod call;
 mod check;
+mod compare;
 pub mod cost;
 mod declared;
 mod eval;
+mod expect;
 mod functions;
+mod json;
 mod messages;
+mod meter;
 mod parse;
 mod syntax;
 mod token;
 mod types;
-pub mod value;
+mod value;
 
+#[cfg(test)]
+mod corpus;
 #[cfg(test)]
 mod estimates;
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
 
-pub use kube_cel::cel::Value;
-pub use kube_cel::cel::objects::Key;
-
 pub use check::Environment;
+pub use json::typed;
 pub use types::{Object, Type};
+pub use value::{Key, Map, Value};
 
 use syntax::Expr;
 
@@ -60,6 +93,10 @@ impl Problem {
     }
 }
 
+fn shown(problems: &[Problem], source: &str) -> String {
+    problems.iter().map(|problem| problem.show(source)).collect::<Vec<_>>().join("\n")
+}
+
 /// Why an evaluation came to nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Failure {
@@ -78,6 +115,16 @@ impl std::fmt::Display for Failure {
     }
 }
 
+type Evaluated = Result<Value, Failure>;
+
+fn error<T>(text: impl Into<String>) -> Result<T, Failure> {
+    Err(Failure::Error(text.into()))
+}
+
+fn no_overload<T>() -> Result<T, Failure> {
+    error("no such overload")
+}
+
 /// An expression that was parsed, and checked if it was compiled in an environment.
 #[derive(Clone, Debug)]
 pub struct Expression {
@@ -89,7 +136,7 @@ impl Expression {
     pub fn parse(source: &str) -> Result<Self, String> {
         match parse::parse(source) {
             Ok(expr) => Ok(Self { expr }),
-            Err(problem) => Err(upstream_syntax_error(source).unwrap_or_else(|| problem.show(source))),
+            Err(problems) => Err(shown(&problems, source)),
         }
     }
 
@@ -98,7 +145,7 @@ impl Expression {
         let compiled = Self::parse(source)?;
         match check::check(&compiled.expr, environment) {
             Ok(ty) => Ok((compiled, ty)),
-            Err(problems) => Err(problems.iter().map(|problem| problem.show(source)).collect::<Vec<_>>().join("\n")),
+            Err(problems) => Err(shown(&problems, source)),
         }
     }
 
@@ -157,32 +204,12 @@ pub trait Host {
 
 /// What an expression made, as JSON; `None` if it has no such form.
 pub fn to_json(value: &Value) -> Option<serde_json::Value> {
-    value::to_json(value)
+    json::to_json(value)
 }
 
 /// A JSON value as expressions without a schema see it.
 pub fn from_json(json: &serde_json::Value) -> Value {
-    value::untyped(json)
-}
-
-/// The words of upstream's own grammar, which the crate shares, for a text that is no expression.
-fn upstream_syntax_error(source: &str) -> Option<String> {
-    // Its parser is only asked about short texts: it is slow, and the words matter only to people.
-    if source.len() > 4096 {
-        return None;
-    }
-    let parsed = std::panic::catch_unwind(|| kube_cel::cel::Program::compile(source).map(|_| ()));
-    let errors = parsed.ok()?.err()?.errors;
-    let shown: Vec<String> = errors
-        .iter()
-        .map(|error| {
-            let line = usize::try_from(error.pos.0 - 1).unwrap_or(0);
-            let column = usize::try_from(error.pos.1 - 1).unwrap_or(0);
-            let start: usize = source.split_inclusive('\n').take(line).map(|l| l.chars().count()).sum();
-            Problem::new(start + column, error.msg.clone()).show(source)
-        })
-        .collect();
-    (!shown.is_empty()).then(|| shown.join("\n"))
+    json::untyped(json)
 }
 
 /// Whether a word has a meaning of its own, so that nothing can be named by it.
@@ -192,5 +219,5 @@ pub fn is_reserved(word: &str) -> bool {
 
 /// A value that may be missing: what `oldSelf` is where a rule asks for it.
 pub fn optional(value: Option<Value>) -> Value {
-    value.map_or_else(eval::none, eval::some)
+    Value::Optional(value.map(Into::into))
 }

@@ -2,11 +2,13 @@
 
 use super::Problem;
 use super::syntax::{Expr, Kind, Macro, MacroName};
-use super::token::{Token, tokens};
+use super::token::{Lexed, Token, tokens};
 
 /// How deep parentheses, calls and operators may nest while parsing, which goes through many functions per level.
 const MAX_DEPTH: usize = 64;
 const MAX_LENGTH: usize = 64 * 1024;
+/// How many mistakes are told.
+const MAX_PROBLEMS: usize = 100;
 
 pub(super) const RESERVED: &[&str] = &[
     "as",
@@ -32,25 +34,43 @@ pub(super) const RESERVED: &[&str] = &[
     "while",
 ];
 
-pub fn parse(source: &str) -> Result<Expr, Problem> {
+/// The syntax tree, or all that is wrong with the text, by place.
+pub fn parse(source: &str) -> Result<Expr, Vec<Problem>> {
     if source.len() > MAX_LENGTH {
-        return Err(Problem::new(
-            0,
-            format!("expression code point size exceeds limit: size: {}, limit {MAX_LENGTH}", source.len()),
-        ));
+        let message = format!("expression code point size exceeds limit: size: {}, limit {MAX_LENGTH}", source.len());
+        return Err(vec![Problem::new(0, message)]);
     }
-    let tokens = tokens(source)?;
-    let mut parser = Parser { tokens, next: 0, depth: 0 };
-    let expr = parser.expression()?;
-    match parser.peek() {
-        Token::End => Ok(expr),
-        other => Err(parser.unexpected(&other.clone())),
+    let chars: Vec<char> = source.chars().collect();
+    let (tokens, problems) = tokens(&chars);
+    let mut parser = Parser { chars: &chars, tokens, problems, open: Vec::new(), next: 0, depth: 0 };
+    let parsed = match parser.expression() {
+        Ok(expr) => {
+            parser.finish();
+            Some(expr)
+        }
+        Err(problem) => {
+            parser.problems.push(problem);
+            None
+        }
+    };
+    let mut problems = parser.problems;
+    match parsed.filter(|_| problems.is_empty()) {
+        Some(expr) => Ok(expr),
+        None => {
+            problems.sort_by_key(|problem| problem.at);
+            problems.truncate(MAX_PROBLEMS);
+            Err(problems)
+        }
     }
 }
 
-struct Parser {
-    tokens: Vec<(usize, Token)>,
-    next: usize,
+pub(super) struct Parser<'s> {
+    pub(super) chars: &'s [char],
+    pub(super) tokens: Vec<Lexed>,
+    pub(super) problems: Vec<Problem>,
+    /// The signs that close what is open, innermost last.
+    pub(super) open: Vec<&'static str>,
+    pub(super) next: usize,
     depth: usize,
 }
 
@@ -58,13 +78,13 @@ fn call(at: usize, name: &str, args: Vec<Expr>) -> Result<Expr, Problem> {
     Expr::new(at, Kind::Call { target: None, name: name.to_owned(), args })
 }
 
-impl Parser {
-    fn peek(&self) -> &Token {
-        self.tokens.get(self.next).map_or(&Token::End, |(_, token)| token)
+impl Parser<'_> {
+    pub(super) fn peek(&self) -> &Token {
+        self.tokens.get(self.next).map_or(&Token::End, |lexed| &lexed.token)
     }
 
-    fn at(&self) -> usize {
-        self.tokens.get(self.next).or(self.tokens.last()).map_or(0, |(at, _)| *at)
+    pub(super) fn at(&self) -> usize {
+        self.tokens.get(self.next).or(self.tokens.last()).map_or(0, |lexed| lexed.at)
     }
 
     fn advance(&mut self) -> Token {
@@ -73,7 +93,7 @@ impl Parser {
         token
     }
 
-    fn take(&mut self, sign: &str) -> Option<usize> {
+    pub(super) fn take(&mut self, sign: &str) -> Option<usize> {
         let at = self.at();
         if matches!(self.peek(), Token::Sign(s) if *s == sign) {
             self.next += 1;
@@ -82,20 +102,16 @@ impl Parser {
         None
     }
 
-    fn expect(&mut self, sign: &str) -> Result<usize, Problem> {
-        self.take(sign).ok_or_else(|| self.unexpected(&self.peek().clone()))
-    }
-
-    fn unexpected(&self, token: &Token) -> Problem {
-        let shown = match token {
-            Token::End => "<EOF>".to_owned(),
-            Token::Sign(sign) => (*sign).to_owned(),
-            Token::Ident(name) | Token::Quoted(name) => name.clone(),
-            Token::Int(n) => n.to_string(),
-            Token::Text(text) => format!("\"{text}\""),
-            _ => "literal".to_owned(),
-        };
-        Problem::new(self.at(), format!("Syntax error: extraneous input '{shown}' expecting <EOF>"))
+    /// Parses something that a sign closes.
+    fn within<T>(
+        &mut self,
+        close: &'static str,
+        inner: impl FnOnce(&mut Self) -> Result<T, Problem>,
+    ) -> Result<T, Problem> {
+        self.open.push(close);
+        let result = inner(self);
+        self.open.pop();
+        result
     }
 
     fn deeper<T>(&mut self, go: impl FnOnce(&mut Self) -> Result<T, Problem>) -> Result<T, Problem> {
@@ -208,9 +224,11 @@ impl Parser {
                     let literal = Expr::new(at, kind)?;
                     return p.members(literal);
                 }
+                p.at_operand("-")?;
                 let of = p.unary()?;
                 return call(at, "-_", vec![of]);
             }
+            p.at_start(&[])?;
             let primary = p.primary()?;
             p.members(primary)
         })
@@ -222,26 +240,33 @@ impl Parser {
                 let optional = self.take("?").is_some();
                 let field = match self.advance() {
                     Token::Ident(name) | Token::Quoted(name) => name,
-                    other => {
+                    _ => {
                         self.next -= 1;
-                        return Err(self.unexpected(&other));
+                        return Err(self.not_viable("."));
                     }
                 };
                 let open = self.at();
                 if !optional && self.take("(").is_some() {
-                    let args = self.list(")")?;
+                    let args = self.within(")", Self::arguments)?;
                     expr = self.member_call(open, expr, field, args)?;
                 } else {
                     expr = Expr::new(at, Kind::Select { of: Box::new(expr), field, optional })?;
                 }
             } else if let Some(at) = self.take("[") {
                 let optional = self.take("?").is_some();
-                let by = Box::new(self.expression()?);
-                self.expect("]")?;
+                let by = self.within("]", |p| {
+                    p.at_start(if optional { &[] } else { &["?"] })?;
+                    let by = p.expression()?;
+                    p.expect("]")?;
+                    Ok(by)
+                })?;
+                let by = Box::new(by);
                 expr = Expr::new(at, Kind::Index { of: Box::new(expr), by, optional })?;
             } else if let Some(name) = message_name(&expr).filter(|_| matches!(self.peek(), Token::Sign("{"))) {
-                let at = self.expect("{")?;
-                expr = Expr::new(at, Kind::Message(name, self.fields()?))?;
+                let at = self.at();
+                self.next += 1;
+                let fields = self.within("}", Self::fields)?;
+                expr = Expr::new(at, Kind::Message(name, fields))?;
             } else {
                 return Ok(expr);
             }
@@ -285,16 +310,28 @@ impl Parser {
         Expr::new(at, Kind::Macro(Box::new(call)))
     }
 
-    fn list(&mut self, close: &str) -> Result<Vec<Expr>, Problem> {
+    /// The arguments of a call, behind the parenthesis.
+    fn arguments(&mut self) -> Result<Vec<Expr>, Problem> {
         let mut items = Vec::new();
-        while self.take(close).is_none() {
+        self.at_start(&[")"])?;
+        if self.take(")").is_some() {
+            return Ok(items);
+        }
+        loop {
             items.push(self.expression()?);
             if self.take(",").is_none() {
-                self.expect(close)?;
-                break;
+                self.expect(")")?;
+                return Ok(items);
             }
         }
-        Ok(items)
+    }
+
+    /// What a minus stands before.
+    fn at_operand(&mut self, sign: &str) -> Result<(), Problem> {
+        match self.peek() {
+            Token::End => Err(self.not_viable(sign)),
+            _ => Ok(()),
+        }
     }
 
     fn primary(&mut self) -> Result<Expr, Problem> {
@@ -304,20 +341,24 @@ impl Parser {
             Token::Int(n) => Kind::Int(n),
             Token::Uint(n) => Kind::Uint(n),
             Token::Double(d) => Kind::Double(d),
-            Token::Text(text) => Kind::Text(text),
-            Token::Bytes(bytes) => Kind::Bytes(bytes),
+            Token::Text(text) => Kind::Text(text.into()),
+            Token::Bytes(bytes) => Kind::Bytes(bytes.into()),
             Token::Sign("(") => {
-                let inner = self.expression()?;
-                self.expect(")")?;
-                return Ok(inner);
+                return self.within(")", |p| {
+                    let inner = p.expression()?;
+                    p.expect(")")?;
+                    Ok(inner)
+                });
             }
-            Token::Sign("[") => Kind::List(self.elements()?),
-            Token::Sign("{") => Kind::Map(self.entries()?),
-            Token::Sign(".") => return self.primary(),
+            Token::Sign("[") => Kind::List(self.within("]", Self::elements)?),
+            Token::Sign("{") => Kind::Map(self.within("}", Self::entries)?),
+            Token::Sign(".") if matches!(self.peek(), Token::Ident(_)) => return self.primary(),
+            Token::Sign(".") => return Err(self.not_viable(".")),
             Token::Ident(word) => return self.word(at, word),
-            other => {
+            _ => {
                 self.next -= 1;
-                return Err(self.unexpected(&other));
+                self.at_start(&[])?;
+                return Err(Problem::new(at, "invalid int literal".to_owned()));
             }
         };
         Expr::new(at, kind)
@@ -336,11 +377,12 @@ impl Parser {
                 if self.take("(").is_none() {
                     return Expr::new(at, Kind::Ident(word));
                 }
-                let mut args = self.list(")")?;
+                let mut args = self.within(")", Self::arguments)?;
                 if word == "has" && args.len() == 1 {
-                    return match args.remove(0).kind {
+                    let argument = args.remove(0);
+                    return match argument.kind {
                         Kind::Select { of, field, optional: false } => Expr::new(open, Kind::Has { of, field }),
-                        _ => Err(Problem::new(open, "invalid argument to has() macro".to_owned())),
+                        _ => Err(Problem::new(argument.at, "invalid argument to has() macro".to_owned())),
                     };
                 }
                 return Expr::new(open, Kind::Call { target: None, name: word, args });
@@ -349,56 +391,84 @@ impl Parser {
         Expr::new(at, kind)
     }
 
+    /// Whether a list, map or message ends at once: with its sign, or a comma before that.
+    fn nothing(&mut self, close: &'static str) -> Result<bool, Problem> {
+        if self.take(",").is_some() {
+            self.expect(close)?;
+            return Ok(true);
+        }
+        Ok(self.take(close).is_some())
+    }
+
+    /// Whether another element follows: there is a comma, and it is not the last sign before the end.
+    fn another(&mut self, close: &'static str) -> Result<bool, Problem> {
+        if self.take(",").is_none() {
+            self.close(close)?;
+            return Ok(false);
+        }
+        if matches!(self.peek(), Token::Sign(sign) if *sign == close || *sign == ",") {
+            self.expect(close)?;
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
     fn elements(&mut self) -> Result<Vec<(Expr, bool)>, Problem> {
         let mut items = Vec::new();
-        while self.take("]").is_none() {
+        self.at_start(&["]", ",", "?"])?;
+        if self.nothing("]")? {
+            return Ok(items);
+        }
+        loop {
             let optional = self.take("?").is_some();
             items.push((self.expression()?, optional));
-            if self.take(",").is_none() {
-                self.expect("]")?;
-                break;
+            if !self.another("]")? {
+                return Ok(items);
             }
         }
-        Ok(items)
     }
 
     /// The fields of a message, which is a map whose keys are written without quotes.
     fn fields(&mut self) -> Result<Vec<(Expr, Expr, bool)>, Problem> {
         let mut entries = Vec::new();
-        while self.take("}").is_none() {
+        self.at_field()?;
+        if self.nothing("}")? {
+            return Ok(entries);
+        }
+        loop {
             let optional = self.take("?").is_some();
             let at = self.at();
             let name = match self.advance() {
                 Token::Ident(name) | Token::Quoted(name) => name,
-                other => {
+                _ => {
                     self.next -= 1;
-                    return Err(self.unexpected(&other));
+                    return Err(self.mismatched("{IDENTIFIER, ESC_IDENTIFIER}"));
                 }
             };
             self.expect(":")?;
-            let key = Expr::new(at, Kind::Text(super::value::unescape(&name)))?;
+            let key = Expr::new(at, Kind::Text(super::json::unescape(&name).into()))?;
             entries.push((key, self.expression()?, optional));
-            if self.take(",").is_none() {
-                self.expect("}")?;
-                break;
+            if !self.another("}")? {
+                return Ok(entries);
             }
         }
-        Ok(entries)
     }
 
     fn entries(&mut self) -> Result<Vec<(Expr, Expr, bool)>, Problem> {
         let mut entries = Vec::new();
-        while self.take("}").is_none() {
+        self.at_start(&["}", ",", "?"])?;
+        if self.nothing("}")? {
+            return Ok(entries);
+        }
+        loop {
             let optional = self.take("?").is_some();
             let key = self.expression()?;
             self.expect(":")?;
             entries.push((key, self.expression()?, optional));
-            if self.take(",").is_none() {
-                self.expect("}")?;
-                break;
+            if !self.another("}")? {
+                return Ok(entries);
             }
         }
-        Ok(entries)
     }
 }
 
@@ -408,7 +478,7 @@ fn message_name(expr: &Expr) -> Option<String> {
         Kind::Ident(name) => matches!(name.as_str(), "Object" | "JSONPatch").then(|| name.clone()),
         Kind::Select { of, field, optional: false } => {
             let of = message_name(of).filter(|of| of != "JSONPatch")?;
-            Some(format!("{of}.{}", super::value::unescape(field)))
+            Some(format!("{of}.{}", super::json::unescape(field)))
         }
         _ => None,
     }

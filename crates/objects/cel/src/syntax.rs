@@ -1,5 +1,7 @@
 //! The syntax tree of an expression. Every part knows where it was written, for messages.
 
+use std::sync::Arc;
+
 use super::Problem;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -18,8 +20,8 @@ pub enum Kind {
     Int(i64),
     Uint(u64),
     Double(f64),
-    Text(String),
-    Bytes(Vec<u8>),
+    Text(Arc<str>),
+    Bytes(Arc<[u8]>),
     Ident(String),
     /// `a.b`, `a.?b`.
     Select {

@@ -6,7 +6,7 @@ use super::*;
 
 fn eval(source: &str) -> Result<Value, Failure> {
     let expression = Expression::parse(source).unwrap_or_else(|why| panic!("{source}: {why}"));
-    let object = value::untyped(&json!({ "a": 1, "s": "text", "l": [1, 2, 3], "m": { "k": "v" }, "n": null }));
+    let object = json::untyped(&json!({ "a": 1, "s": "text", "l": [1, 2, 3], "m": { "k": "v" }, "n": null }));
     expression.evaluate(&[("self", object)], &mut COST_OF_ALL.clone())
 }
 
@@ -165,4 +165,44 @@ fn syntax_errors_point_at_the_place() {
     let error = Expression::parse("self.a >").unwrap_err();
     assert!(error.starts_with("ERROR: <input>:1:9: Syntax error: mismatched input '<EOF>' expecting"), "{error}");
     assert!(error.ends_with("\n | self.a >\n | ........^"), "{error}");
+}
+
+#[test]
+fn syntax_errors_are_worded_as_upstream_words_them() {
+    const START: &str = "'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
+    let expected = |signs: &str| format!("expecting {{{signs}, {START}");
+    let start = expected("'[', '{', '(', '.', '-', '!'");
+    for (source, messages) in [
+        ("a b", vec!["1:3: Syntax error: extraneous input 'b' expecting <EOF>".to_owned()]),
+        ("a b c", vec!["1:3: Syntax error: mismatched input 'b' expecting <EOF>".to_owned()]),
+        ("1 <", vec![format!("1:4: Syntax error: mismatched input '<EOF>' {start}")]),
+        ("1 + * 2", vec![format!("1:5: Syntax error: extraneous input '*' {start}")]),
+        (
+            "x & y",
+            vec![
+                "1:3: Syntax error: token recognition error at: '& '".to_owned(),
+                "1:5: Syntax error: extraneous input 'y' expecting <EOF>".to_owned(),
+            ],
+        ),
+        ("f(1", vec!["1:4: Syntax error: missing ')' at '<EOF>'".to_owned()]),
+        ("f(1 2)", vec!["1:5: Syntax error: extraneous input '2' expecting ')'".to_owned()]),
+        (
+            "[",
+            vec![format!(
+                "1:2: Syntax error: mismatched input '<EOF>' {}",
+                expected("'[', ']', '{', '(', '.', ',', '-', '!', '?'")
+            )],
+        ),
+        ("{b}", vec!["1:3: Syntax error: mismatched input '}' expecting ':'".to_owned()]),
+        ("a ? b", vec!["1:6: Syntax error: mismatched input '<EOF>' expecting ':'".to_owned()]),
+        ("a.'b'", vec!["1:3: Syntax error: no viable alternative at input '.'b''".to_owned()]),
+        ("99999999999999999999", vec!["1:1: invalid int literal".to_owned()]),
+        ("has(a)", vec!["1:5: invalid argument to has() macro".to_owned()]),
+        ("a.all(1, true)", vec!["1:7: argument must be a simple name".to_owned()]),
+        ("for", vec!["1:1: reserved identifier: for".to_owned()]),
+    ] {
+        let error = Expression::parse(source).unwrap_err();
+        let found: Vec<&str> = error.lines().filter_map(|line| line.strip_prefix("ERROR: <input>:")).collect();
+        assert_eq!(found, messages, "{source}");
+    }
 }

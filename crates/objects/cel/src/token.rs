@@ -23,19 +23,30 @@ const SIGNS: &[&str] = &[
     "{", "}",
 ];
 
-/// The tokens with their offsets in characters.
-pub fn tokens(source: &str) -> Result<Vec<(usize, Token)>, Problem> {
-    let chars: Vec<char> = source.chars().collect();
-    let mut lexer = Lexer { chars: &chars, at: 0 };
+/// A token, and where it is in the text, in characters.
+#[derive(Clone, Debug)]
+pub struct Lexed {
+    pub at: usize,
+    pub end: usize,
+    pub token: Token,
+}
+
+/// The tokens, and what is none.
+pub fn tokens(chars: &[char]) -> (Vec<Lexed>, Vec<Problem>) {
+    let mut lexer = Lexer { chars, at: 0, problems: Vec::new() };
     let mut tokens = Vec::new();
     loop {
         lexer.skip_space();
         let at = lexer.at;
-        let token = lexer.next()?;
-        let end = token == Token::End;
-        tokens.push((at, token));
-        if end {
-            return Ok(tokens);
+        match lexer.next() {
+            Ok(token) => {
+                let last = token == Token::End;
+                tokens.push(Lexed { at, end: lexer.at, token });
+                if last {
+                    return (tokens, lexer.problems);
+                }
+            }
+            Err(problem) => lexer.problems.push(problem),
         }
     }
 }
@@ -43,6 +54,7 @@ pub fn tokens(source: &str) -> Result<Vec<(usize, Token)>, Problem> {
 struct Lexer<'a> {
     chars: &'a [char],
     at: usize,
+    problems: Vec<Problem>,
 }
 
 impl Lexer<'_> {
@@ -77,9 +89,12 @@ impl Lexer<'_> {
             return Ok(Token::Ident(self.chars[start..self.at].iter().collect()));
         }
         if c == '`' {
+            let allowed = |c: char| c.is_ascii_alphanumeric() || "_.-/ ".contains(c);
             let start = self.at + 1;
-            let end = (start..self.chars.len()).find(|i| self.chars[*i] == '`');
-            let end = end.ok_or_else(|| self.unexpected(c))?;
+            let end = (start..self.chars.len()).find(|i| !allowed(self.chars[*i])).unwrap_or(self.chars.len());
+            if end == start || self.chars.get(end) != Some(&'`') {
+                return Err(self.unrecognized(end));
+            }
             self.at = end + 1;
             return Ok(Token::Quoted(self.chars[start..end].iter().collect()));
         }
@@ -92,21 +107,28 @@ impl Lexer<'_> {
                 return Ok(Token::Sign(sign));
             }
         }
-        Err(self.unexpected(c))
+        // Half of a sign is noticed only at the next character.
+        Err(self.unrecognized(self.at + usize::from(matches!(c, '&' | '|' | '='))))
     }
 
-    fn unexpected(&self, c: char) -> Problem {
-        Problem::new(self.at, format!("Syntax error: token recognition error at: '{c}'"))
+    /// What starts like a token and is none: everything up to the character that fits no token is skipped.
+    fn unrecognized(&mut self, until: usize) -> Problem {
+        let start = self.at;
+        self.at = self.chars.len().min(until + 1);
+        let text: String = self.chars[start..self.at].iter().collect();
+        let text = text.replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t");
+        Problem::new(start, format!("Syntax error: token recognition error at: '{text}'"))
     }
 
     fn number(&mut self) -> Result<Token, Problem> {
         let start = self.at;
-        let bad = |at: usize, what: &str| Problem::new(at, format!("Syntax error: invalid {what} literal"));
-        if self.peek(0) == Some('0') && matches!(self.peek(1), Some('x' | 'X')) {
+        let hex = self.peek(0) == Some('0')
+            && self.peek(1) == Some('x')
+            && self.peek(2).is_some_and(|c| c.is_ascii_hexdigit());
+        if hex {
             self.at += 2;
             let digits = self.run(|c| c.is_ascii_hexdigit());
-            let value = u64::from_str_radix(&digits, 16).map_err(|_| bad(start, "int"))?;
-            return self.integer(value, start);
+            return Ok(self.integer(u64::from_str_radix(&digits, 16).ok(), start));
         }
         let mut digits = self.run(|c| c.is_ascii_digit());
         let mut float = false;
@@ -125,22 +147,28 @@ impl Lexer<'_> {
             }
         }
         if float {
-            return digits.parse().map(Token::Double).map_err(|_| bad(start, "double"));
+            let number = digits.parse::<f64>().ok().filter(|number| number.is_finite());
+            return Ok(number.map_or_else(|| self.too_large("double", start), Token::Double));
         }
-        let value = digits.parse::<u64>().map_err(|_| bad(start, "int"))?;
-        self.integer(value, start)
+        Ok(self.integer(digits.parse().ok(), start))
     }
 
-    fn integer(&mut self, value: u64, start: usize) -> Result<Token, Problem> {
+    fn integer(&mut self, value: Option<u64>, start: usize) -> Token {
         if matches!(self.peek(0), Some('u' | 'U')) {
             self.at += 1;
-            return Ok(Token::Uint(value));
+            return value.map_or_else(|| self.too_large("uint", start), Token::Uint);
         }
-        match i64::try_from(value) {
-            Ok(value) => Ok(Token::Int(value)),
-            Err(_) if value == 1 << 63 => Ok(Token::Magnitude(value)),
-            Err(_) => Err(Problem::new(start, "Syntax error: invalid int literal".to_owned())),
+        match value.map(|value| (value, i64::try_from(value))) {
+            Some((_, Ok(value))) => Token::Int(value),
+            Some((value, Err(_))) if value == 1 << 63 => Token::Magnitude(value),
+            _ => self.too_large("int", start),
         }
+    }
+
+    /// A number that does not fit is one all the same, so that parsing goes on.
+    fn too_large(&mut self, what: &str, start: usize) -> Token {
+        self.problems.push(Problem::new(start, format!("invalid {what} literal")));
+        Token::Int(0)
     }
 
     fn run(&mut self, wanted: impl Fn(char) -> bool) -> String {
@@ -156,8 +184,9 @@ impl Lexer<'_> {
         let (mut raw, mut bytes, mut ahead) = (false, false, 0);
         while let Some(c) = self.peek(ahead) {
             match c {
+                // Bytes may be raw, but what is raw is never bytes.
+                'b' | 'B' if !bytes && !raw => bytes = true,
                 'r' | 'R' if !raw => raw = true,
-                'b' | 'B' if !bytes => bytes = true,
                 '"' | '\'' => break,
                 _ => return Ok(None),
             }
@@ -165,70 +194,92 @@ impl Lexer<'_> {
         }
         let Some(quote) = self.peek(ahead) else { return Ok(None) };
         let start = self.at;
-        self.at += ahead;
-        let triple = self.peek(1) == Some(quote) && self.peek(2) == Some(quote);
+        let triple = self.peek(ahead + 1) == Some(quote) && self.peek(ahead + 2) == Some(quote);
+        let mut read = self.quoted(start + ahead, quote, raw, bytes, triple);
+        if read.is_err() && triple {
+            // Two quotes are a text too.
+            read = self.quoted(start + ahead, quote, raw, bytes, false);
+        }
+        match read {
+            Ok((out, end)) => {
+                self.at = end;
+                Ok(Some(match bytes {
+                    true => Token::Bytes(out),
+                    false => Token::Text(String::from_utf8_lossy(&out).into_owned()),
+                }))
+            }
+            // The letters before the quote are a name.
+            Err(_) if ahead > 0 => Ok(None),
+            Err(wrong) => Err(self.unrecognized(wrong)),
+        }
+    }
+
+    /// The text from a quote to the next, and where that ends; or where it cannot go on.
+    fn quoted(
+        &self,
+        start: usize,
+        quote: char,
+        raw: bool,
+        bytes: bool,
+        triple: bool,
+    ) -> Result<(Vec<u8>, usize), usize> {
         let width = if triple { 3 } else { 1 };
-        self.at += width;
+        let mut at = start + width;
         let mut out: Vec<u8> = Vec::new();
         loop {
-            let unfinished = || Problem::new(start, format!("Syntax error: token recognition error at: '{quote}'"));
-            let c = self.peek(0).ok_or_else(unfinished)?;
-            if c == quote && (!triple || (self.peek(1) == Some(quote) && self.peek(2) == Some(quote))) {
-                self.at += width;
-                break;
+            let c = *self.chars.get(at).ok_or(at)?;
+            if c == quote && (0..width).all(|i| self.chars.get(at + i) == Some(&quote)) {
+                return Ok((out, at + width));
             }
             if !triple && matches!(c, '\n' | '\r') {
-                return Err(unfinished());
+                return Err(at);
             }
-            self.at += 1;
-            if c == '\\' && !raw {
-                self.escape(bytes, &mut out)?;
-            } else {
+            at += 1;
+            match c == '\\' && !raw {
+                true => at = self.escape(at, bytes, &mut out)?,
+                false => out.extend(c.encode_utf8(&mut [0; 4]).as_bytes()),
+            }
+        }
+    }
+
+    /// What is behind a backslash. Answers where it ends; or where it cannot go on.
+    fn escape(&self, at: usize, bytes: bool, out: &mut Vec<u8>) -> Result<usize, usize> {
+        let c = *self.chars.get(at).ok_or(at)?;
+        let plain = match c {
+            'a' => Some(7),
+            'b' => Some(8),
+            'f' => Some(12),
+            'n' => Some(b'\n'),
+            'r' => Some(b'\r'),
+            't' => Some(b'\t'),
+            'v' => Some(11),
+            '\\' | '\'' | '"' | '`' | '?' => Some(c as u8),
+            _ => None,
+        };
+        if let Some(byte) = plain {
+            out.push(byte);
+            return Ok(at + 1);
+        }
+        let (start, digits, radix) = match c {
+            'x' | 'X' => (at + 1, 2, 16),
+            'u' if !bytes => (at + 1, 4, 16),
+            'U' if !bytes => (at + 1, 8, 16),
+            '0'..='3' => (at, 3, 8),
+            _ => return Err(at),
+        };
+        let mut code = 0u32;
+        for position in start..start + digits {
+            let digit = self.chars.get(position).and_then(|c| c.to_digit(radix)).ok_or(position)?;
+            code = code.wrapping_mul(radix) + digit;
+        }
+        let end = start + digits;
+        match bytes {
+            true => out.push(u8::try_from(code).map_err(|_| end)?),
+            false => {
+                let c = char::from_u32(code).ok_or(end)?;
                 out.extend(c.encode_utf8(&mut [0; 4]).as_bytes());
             }
         }
-        if bytes {
-            return Ok(Some(Token::Bytes(out)));
-        }
-        Ok(Some(Token::Text(String::from_utf8_lossy(&out).into_owned())))
+        Ok(end)
     }
-
-    fn escape(&mut self, bytes: bool, out: &mut Vec<u8>) -> Result<(), Problem> {
-        let at = self.at;
-        let bad = || Problem::new(at, "Syntax error: invalid escape sequence".to_owned());
-        let c = self.peek(0).ok_or_else(bad)?;
-        self.at += 1;
-        let (digits, radix) = match c {
-            'a' => return put(out, 7),
-            'b' => return put(out, 8),
-            'f' => return put(out, 12),
-            'n' => return put(out, b'\n'),
-            'r' => return put(out, b'\r'),
-            't' => return put(out, b'\t'),
-            'v' => return put(out, 11),
-            '\\' | '\'' | '"' | '`' | '?' => return put(out, c as u8),
-            'x' | 'X' => (2, 16),
-            'u' if !bytes => (4, 16),
-            'U' if !bytes => (8, 16),
-            '0'..='3' => {
-                self.at -= 1;
-                (3, 8)
-            }
-            _ => return Err(bad()),
-        };
-        let text: String = self.chars.iter().skip(self.at).take(digits).collect();
-        let code = u32::from_str_radix(&text, radix).ok().filter(|_| text.chars().count() == digits).ok_or_else(bad)?;
-        self.at += digits;
-        if bytes {
-            return put(out, u8::try_from(code).map_err(|_| bad())?);
-        }
-        let c = char::from_u32(code).ok_or_else(bad)?;
-        out.extend(c.encode_utf8(&mut [0; 4]).as_bytes());
-        Ok(())
-    }
-}
-
-fn put(out: &mut Vec<u8>, byte: u8) -> Result<(), Problem> {
-    out.push(byte);
-    Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use schema::json_schema::{Additional, Node};
 
-use super::value::escape;
+use super::json::escape;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Type {

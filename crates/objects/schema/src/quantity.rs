@@ -131,6 +131,16 @@ impl Quantity {
         aligned(self.mantissa, self.scale, NANO)
     }
 
+    /// The value, if it is a whole number of 64 bits.
+    pub fn as_int(&self) -> Option<i64> {
+        aligned(self.mantissa, self.scale, 0).and_then(|value| i64::try_from(value).ok())
+    }
+
+    /// The nearest double, or one next to it.
+    pub fn approximate(&self) -> f64 {
+        self.mantissa as f64 * 10f64.powi(self.scale)
+    }
+
     fn scaled_value(&self, scale: i32) -> i64 {
         let rounded = self.clone().rounded(scale);
         let shift = u32::try_from(rounded.scale.saturating_sub(scale)).unwrap_or(0);

@@ -65,20 +65,20 @@ fn service_account(namespace: &str, name: &str) -> User {
 /// What was said so far, if the value is one of ours.
 fn said(value: &Value) -> Option<Json> {
     let Value::Map(map) = value else { return None };
-    let Value::Map(said) = map.get(&cel::Key::from(MARK))? else { return None };
+    let Value::Map(said) = map.field(MARK)? else { return None };
     let entry = |(key, value): (&_, &Value)| {
         let key = match key {
             cel::Key::String(text) => text.to_string(),
             _ => return None,
         };
         let value = match value {
-            Value::String(text) => Json::from(text.as_str()),
+            Value::String(text) => Json::from(&**text),
             Value::Bool(flag) => Json::from(*flag),
             _ => return None,
         };
         Some((key, value))
     };
-    Some(Json::Object(said.map.iter().filter_map(entry).collect()))
+    Some(Json::Object(said.iter().filter_map(entry).collect()))
 }
 
 impl cel::Host for Authorizer<'_> {
@@ -91,7 +91,7 @@ impl cel::Host for Authorizer<'_> {
         let texts: Option<Vec<&str>> = args
             .iter()
             .map(|arg| match arg {
-                Value::String(text) => Some(text.as_str()),
+                Value::String(text) => Some(&**text),
                 _ => None,
             })
             .collect();

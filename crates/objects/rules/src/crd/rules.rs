@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use cel::cost::Bound;
-use cel::value::typed;
-use cel::{COST_OF_ALL, Environment, Expression, Failure, Type, Value};
+use cel::{COST_OF_ALL, Environment, Expression, Failure, Type, Value, typed};
 use schema::field::{FieldError, FieldErrorKind, FieldErrors};
 use schema::json_schema::{Additional, Node, Rule};
 use serde_json::Value as Json;
