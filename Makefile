@@ -76,10 +76,13 @@ lint-scripts: tools ## ruff for Python, shellcheck for shell scripts
 	$(RUFF) check --quiet --no-cache . $$(git grep -lE '^#!.*python3$$')
 	$(SHELLCHECK) $$(git grep -lE '^#!.*/(env )?(ba)?sh$$')
 
-# Two things at once where one of them waits for the network or has a single thread. The last command's closing line is
+# A test that fails is run once more, and written down in RETRIED; the end of the run shows which and why, and fails if
+# there are more than three. Two things at once where one of them waits for the network or has a single thread. The last command's closing line is
 # the test runner's, and its exit code is ours.
+test: export RETRIED := $(CARGO_TARGET_DIR)/retried.jsonl
 test: export WATCHDOG_UNTIL := $(shell expr $$(date +%s) + $(LIMIT))
 test: ## everything, as continuous integration runs it
+	@rm -f $(RETRIED)
 	$(CARGO) fmt --all --check
 	$(BESIDE) build lint-scripts
 	$(BESIDE) unit fuzz

@@ -1,7 +1,8 @@
 """Runs the differential suite against a fresh center and prints a table by area (`make apiprobe`).
 
-The suite stays outside the repository: it is looked for at ../shared/apiprobe beside the checkout, or where APIPROBE
-says. `check()` is what the test uses: which failing steps are not in apiprobe-known.txt, and which listed ones pass.
+The scenarios and what Kubernetes 1.36 answered to them are in tests/data/apiprobe; APIPROBE names another directory
+with `scenarios/` and `golden/`. `check()` is what the test uses: which failing steps are not in apiprobe-known.txt, and
+which listed ones pass.
 """
 import json
 import os
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-from center import HERE, ROOT, running
+from center import HERE, running
 
 # What we lack on purpose (workload controllers) is waited for in vain: less than the suite would by itself.
 PATIENCE = os.environ.get("APIPROBE_PATIENCE", "0.4")
@@ -18,26 +19,19 @@ KNOWN = HERE / "apiprobe-known.txt"
 
 
 def suite():
-    """The program, or None when it is not beside the checkout."""
-    # A linked git worktree may lie deeper than the main checkout does.
-    for place in filter(None, [os.environ.get("APIPROBE"), ROOT / "../shared/apiprobe", ROOT / "../../shared/apiprobe"]):
-        place = pathlib.Path(place)
-        program = place / "apiprobe" if place.is_dir() else place
-        if program.is_file():
-            return program.resolve()
-    return None
-
-
-def absent():
-    return "apiprobe is not beside the checkout (../shared/apiprobe, or APIPROBE): its steps were not checked"
+    """The directory with the scenarios and the recorded answers."""
+    return pathlib.Path(os.environ.get("APIPROBE") or HERE / "data" / "apiprobe")
 
 
 def probe(center, *scenarios):
     """Runs the suite; (report, text). The report maps each area to passed, total, and the failed steps."""
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
-        credential = ["--token", center.token] if center.token else ["--cert", str(center.cert), "--key", str(center.key)]
-        done = subprocess.run([sys.executable, str(suite()), "check", "--server", center.url, "--ca", str(center.ca),
-                               *credential, "--json", out.name, "--patience", PATIENCE, *scenarios], capture_output=True, text=True, timeout=600)
+        with_cert = ["--cert", str(center.cert), "--key", str(center.key)]
+        credential = ["--token", center.token] if center.token else with_cert
+        done = subprocess.run(
+            [sys.executable, HERE / "apiprobe_run.py", "check", "--set", suite(), "--server", center.url,
+             "--ca", center.ca, *credential, "--json", out.name, "--patience", PATIENCE, *scenarios],
+            capture_output=True, text=True, timeout=600)
         try:
             return json.load(open(out.name))["scenarios"], done.stdout
         except (ValueError, KeyError):
@@ -75,8 +69,6 @@ def rewrite(report):
 
 
 def main():
-    if suite() is None:
-        return print(absent())
     args = sys.argv[1:]
     with running() as center:
         report, text = probe(center, *[a for a in args if not a.startswith("-")])

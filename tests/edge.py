@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 import urllib.parse
+import uuid
 
 from center import Center, Tools, binary, wait_for
 
@@ -260,6 +261,19 @@ def fleet(*names, workspace="root:shop", directory=None, store="sqlite", connect
             each.close()
         if directory is None:
             shutil.rmtree(base, ignore_errors=True)
+
+
+# ---- fences ----
+
+def fence(center, edge, workspace="root:shop"):
+    """Waits until the edge has applied and removed an object that is written at the center now. What was sent to the edge
+    before has been dealt with then, as a session delivers changes in their order."""
+    path, name = "/api/v1/namespaces/default/configmaps", f"fence-{uuid.uuid4().hex[:12]}"
+    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+    center.api("POST", f"/clusters/{workspace}{path}", made)
+    wait_for(f"the fence at {edge.name}", lambda: edge.request("GET", f"{path}/{name}")[0] == 200, 30)
+    center.api("DELETE", f"/clusters/{workspace}{path}/{name}")
+    wait_for(f"the fence to go from {edge.name}", lambda: edge.request("GET", f"{path}/{name}")[0] == 404, 30)
 
 
 # ---- comparing both ends ----

@@ -7,6 +7,7 @@ import pathlib
 import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import tempfile
 import threading
@@ -17,6 +18,7 @@ import pytest
 from center import Center, Etcd, die_with_parent, wait_for
 from edge import Edge
 from manifests import configmap
+from test_pages import backup_with
 
 PATH = "/api/v1/namespaces/default/configmaps"
 BIG = "x" * 50_000
@@ -319,11 +321,14 @@ def test_a_backup_made_while_it_runs_needs_no_journal(base):
         center.start()
         for n in range(30):
             assert write(center, f"c{n}")[0] == 201
-        time.sleep(0.5)
         (other.data_dir / "store").mkdir(parents=True)
-        done = subprocess.run(["python3", "-c", "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('VACUUM INTO ?', [sys.argv[2]])",
-                               str(center.data_dir / "store/store.db"), str(other.data_dir / "store/store.db")], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+        copy = other.data_dir / "store/store.db"
+
+        def vacuum():
+            with contextlib.closing(sqlite3.connect(center.data_dir / "store/store.db")) as db:
+                db.execute("VACUUM INTO ?", [str(copy)])
+
+        backup_with("c29", copy, vacuum)
         shutil.copytree(center.data_dir / "pki", other.data_dir / "pki")
         other.start()
         assert names(other) == names(center)
@@ -460,7 +465,7 @@ def test_a_disk_that_does_not_answer_keeps_nobody_from_ending(base):
         try:
             thread = threading.Thread(target=write_quietly, args=(center,), daemon=True)
             thread.start()
-            time.sleep(0.5)
+            wait_for("the store to be missed", lambda: health(center, "/readyz")[0] == 500)
             begun = time.monotonic()
             status, said = health(center, "/readyz")
             assert status == 500 and "[-]store failed: no answer within" in said, said

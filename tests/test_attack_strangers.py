@@ -179,24 +179,18 @@ def many_with_certificates(center):
     for sock in mine:
         sock.sendall(PREFACE + frame(strangers.SETTINGS, 0, 0) + frame(strangers.HEADERS, strangers.END_HEADERS | strangers.END_STREAM, 1,
                      strangers.header_block([(":method", "GET"), (":scheme", "https"), (":authority", "x"), (":path", "/version")])))
-    time.sleep(1.5)
-    other = context(center.ca)
-    more = [connect(center, other) for _ in range(300)]
-    time.sleep(1.5)
-    late = [connect(center, other) for _ in range(20)]
-    open_still = 0
     for sock in mine:
-        sock.settimeout(0.2)
-        with contextlib.suppress(TimeoutError):
-            while True:
-                if not sock.recv(65536):
-                    break
-                sock.settimeout(0.01)
-            continue
-        open_still += 1
+        assert sock.recv(65536), "the server answers before others come"
+    other, begun = context(center.ca), time.monotonic()
+    more = [connect(center, other) for _ in range(300)]
+    late = [connect(center, other) for _ in range(20)]
+    # The address has more strangers than it may have: some of them give way, and nobody else does.
+    given_way = lambda: sum(ended_after(sock, 0.01) is not None for sock in more)
+    ended = wait_for("strangers to give way", lambda: (n := given_way()) >= 20 and n)
+    # Every silent connection ends after some seconds: on a slow machine all of them may have by now.
+    assert ended < 300 or time.monotonic() - begun > 8, f"{ended} of the silent ones gave way"
+    open_still = sum(ended_after(sock, 0.01) is None for sock in mine)
     assert open_still == 300, open_still
-    ended = sum(ended_after(sock, 0.01) is not None for sock in more)
-    assert 20 <= ended < 300, f"{ended} of the silent ones gave way"
     for sock in (*mine, *more, *late):
         sock.close()
 
@@ -253,7 +247,8 @@ def test_resets_and_failed_handshakes_are_one_line_in_a_while(center):
     for _ in range(50):
         with socket.create_connection((center.host, center.port)) as sock:
             sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
-    time.sleep(0.5)
+    # A handshake that is made after these has been served.
+    assert as_user(center, TENANT, "GET", "/version")[0] == 200
     lines = [line for line in log.read_text(errors="replace")[start:].splitlines() if " WARN" in line or " ERROR" in line]
     assert len(lines) <= 2 + int((time.monotonic() - begun) / 10), lines[:10]
 
@@ -263,13 +258,14 @@ def test_resets_and_failed_handshakes_are_one_line_in_a_while(center):
 def listener(answer):
     """A TLS server of a certificate that nobody knows: its port, and how often somebody connected."""
     sock = socket.create_server(("0.0.0.0", 0))
+    sock.settimeout(120)
     heard = []
 
     def run():
         while True:
             try:
                 peer, _ = sock.accept()
-            except OSError:
+            except OSError:  # the test has closed it, or nobody came for two minutes
                 return
             heard.append(peer.getpeername())
             with contextlib.suppress(OSError):

@@ -1,7 +1,6 @@
 """kubectl get in its forms, -w, wait, explain, discovery, selectors."""
 import json
 import subprocess
-import time
 
 import pytest
 
@@ -61,40 +60,43 @@ def test_get_watch_shows_changes(kubectl, center):
     watch = subprocess.Popen([TOOLS / "kubectl", "-n", kubectl.ns, "get", "cm", "-w", "-o", "json", "--output-watch-events"],
                              env=kubectl.tools.env, stdout=subprocess.PIPE, text=True)
     try:
-        time.sleep(1.0)
-        kubectl("patch", "cm", "a", "-p", '{"data":{"x":"2"}}')
-        kubectl("delete", "cm", "a")
-        seen, decoder, text = [], json.JSONDecoder(), ""
-        end = time.monotonic() + 15
-        while time.monotonic() < end and ("DELETED", "2") not in seen:
-            line = watch.stdout.readline()
-            text += line
-            try:
-                event, at = decoder.raw_decode(text.lstrip())
-            except ValueError:
+        # An event is a line. The first is the object as it is: from then on the watch sees changes.
+        seen = []
+        for line in watch.stdout:
+            event = json.loads(line)
+            if event["object"]["metadata"]["name"] != "a":
                 continue
-            text = text.lstrip()[at:]
-            if event["object"]["metadata"]["name"] == "a":
-                seen.append((event["type"], event["object"]["data"]["x"]))
+            seen.append((event["type"], event["object"]["data"]["x"]))
+            if event["type"] == "ADDED":
+                kubectl("patch", "cm", "a", "-p", '{"data":{"x":"2"}}')
+                kubectl("delete", "cm", "a")
+            elif event["type"] == "DELETED":
+                break
         assert seen == [("ADDED", "1"), ("MODIFIED", "2"), ("DELETED", "2")]
     finally:
         watch.kill()
         watch.wait(30)
 
 
+def watching(kubectl, *args):
+    """`kubectl wait deployment/web`, begun: its log says when the server has answered its watch."""
+    command = [TOOLS / "kubectl", "-n", kubectl.ns, "wait", "deployment/web", *args, "--timeout=30s", "-v=6"]
+    process = subprocess.Popen(command, env=kubectl.tools.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for line in process.stderr:
+        if "watch=true" in line and "200" in line:
+            return process
+    raise AssertionError(f"kubectl wait ended with {process.wait(10)} and had no watch")
+
+
 def test_wait_for_a_condition_and_for_deletion(kubectl):
     kubectl("apply", "-f", "-", stdin=deployment())
-    wait = subprocess.Popen([TOOLS / "kubectl", "-n", kubectl.ns, "wait", "deployment/web", "--for=condition=Available",
-                             "--timeout=30s"], env=kubectl.tools.env, stdout=subprocess.PIPE, text=True)
-    time.sleep(0.5)
+    wait = watching(kubectl, "--for=condition=Available")
     kubectl("patch", "deployment", "web", "--subresource=status", "--type=merge", "-p",
             '{"status":{"conditions":[{"type":"Available","status":"True","reason":"Test","message":""}]}}')
     assert "condition met" in wait.communicate(timeout=30)[0]
     assert wait.returncode == 0
     kubectl("wait", "deployment/web", "--for=jsonpath={.spec.replicas}=2", "--timeout=10s")
-    gone = subprocess.Popen([TOOLS / "kubectl", "-n", kubectl.ns, "wait", "deployment/web", "--for=delete", "--timeout=30s"],
-                            env=kubectl.tools.env, stdout=subprocess.PIPE, text=True)
-    time.sleep(0.5)
+    gone = watching(kubectl, "--for=delete")
     kubectl("delete", "deployment", "web")
     gone.communicate(timeout=30)
     assert gone.returncode == 0

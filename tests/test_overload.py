@@ -82,7 +82,8 @@ def one_against_the_other(center, loud, quiet, attempt):
     # The load generator shares the cores with the server: it must not be what the quiet tenant waits for.
     flood = load(center, loud, "flood", "--clients", TENFOLD, "--seconds", SECONDS + 2, "--namespace", f"flood{attempt}",
                  preexec_fn=step_back, start_new_session=True)
-    time.sleep(2)
+    made = f"/clusters/root:loud/api/v1/namespaces/flood{attempt}/configmaps?labelSelector=kbench-run&limit=1"
+    wait_for("the flood", lambda: center.api("GET", made)["items"], 30)
     peak, alive = [center.rss()], []
 
     def look():
@@ -161,10 +162,10 @@ def test_too_much_is_refused_politely(tmp_path):
         leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
         assert center.request("POST", leases, lease)[0] == 201, "leader election of the server goes on"
         # Some had to wait too long.
-        time.sleep(3.5)
+        wait_for("nobody to wait any more", lambda: metric("current_inqueue_requests") == 0)
         told = []
         for s in slow:
-            s.settimeout(0.2)
+            s.settimeout(1)
             with contextlib.suppress(TimeoutError):  # the last one keeps its seat, as nobody wants it
                 reply = http.client.HTTPResponse(s, method="POST")
                 reply.begin()

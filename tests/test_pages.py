@@ -1,5 +1,6 @@
 """What the pages say can be typed: blocks are run, commands named in passing exist, with their options. Most pages are run by the test of what
 they are about; here are the others, and the check that no page is left out."""
+import contextlib
 import functools
 import re
 import shlex
@@ -128,11 +129,14 @@ def test_the_process_runtime(florin, tmp_path):
 
 # ---- docs/operations.md ----
 
-def in_file(center, name):
-    """Waits until the store's file has an object of this name: until then only its journal may have it."""
-    files = [center.data_dir / "store" / file for file in ("store.db", "store.db-wal")]
-    wait_for(f"{name} in the store's file", lambda: any(file.exists() and name.encode() in file.read_bytes() for file in files))
-
+def backup_with(name, copy, make):
+    """Makes copies of a store until one has an object of this name: as the page says, what was written just now may be
+    missing. `make` makes the copy, in which the object is looked for by the end of its key."""
+    def holds():
+        copy.unlink(missing_ok=True)
+        make()
+        return f"/default/{name}".encode() in copy.read_bytes()
+    wait_for(f"a copy with {name}", holds, every=0.1)
 
 
 def test_a_backup_while_it_runs(tmp_path):
@@ -142,10 +146,12 @@ def test_a_backup_while_it_runs(tmp_path):
     maps = "/api/v1/namespaces/default/configmaps"
     try:
         center.api("POST", maps, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept"}})
-        in_file(center, "kept")  # as the page says: what was written just now may be missing
-        with sqlite3.connect(center.data_dir / "store/store.db") as db:
-            db.execute(statement.replace("backup.db", str(tmp_path / "backup.db")))
-        db.close()
+
+        def copy():
+            with contextlib.closing(sqlite3.connect(center.data_dir / "store/store.db")) as db:
+                db.execute(statement.replace("backup.db", str(tmp_path / "backup.db")))
+
+        backup_with("kept", tmp_path / "backup.db", copy)
         center.api("POST", maps, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "too-late"}})
         center.kill()
         restored = tmp_path / "R"

@@ -77,13 +77,16 @@ def wardle(center, certs):
 
 
 def test_every_group_version_has_a_local_apiservice(center, tools):
-    wait_for("v1.apps", lambda: "v1.apps" in tools.kubectl("get", "apiservices"))
+    groups = center.api("GET", "/apis")["groups"]
+    served = {f"{v['version']}.{g['name']}" for g in groups for v in g["versions"]} - {"v1.apiregistration.k8s.io"}
+    named = lambda: {o["metadata"]["name"] for o in center.api("GET", APISERVICES)["items"]}
+    # They are written one after the other while the server starts.
+    wait_for("an APIService for each", lambda: not served - named())
+    wait_for("all to be available", lambda: all(available(center.api, name)[0] == "True" for name in served))
     lines = [line.split() for line in tools.kubectl("get", "apiservices").splitlines()]
     assert lines[0] == ["NAME", "SERVICE", "AVAILABLE", "AGE"]
     rows = {line[0]: line[1:3] for line in lines[1:]}
     assert rows["v1."] == rows["v2.autoscaling"] == ["Local", "True"] and "v1.apiregistration.k8s.io" not in rows
-    groups = center.api("GET", "/apis")["groups"]
-    served = {f"{v['version']}.{g['name']}" for g in groups for v in g["versions"]} - {"v1.apiregistration.k8s.io"}
     assert served <= set(rows), served - set(rows)
     one = center.api("GET", f"{APISERVICES}/v1.apps")
     assert one["spec"] == {"group": "apps", "version": "v1", "groupPriorityMinimum": 17800, "versionPriority": 15}

@@ -94,8 +94,10 @@ def test_a_later_start_uses_the_runtime_that_the_edge_was_joined_with(edges):
     edge = edges("rupee", "--runtime", "kubelet", "--controllers=").start().wait_connected()
     edge.stop()
     only_data(edge).start().wait_connected()
-    # The process runtime registers its Node in less than a second.
-    time.sleep(1.5)
+    # An edge with the process runtime that is started now registers its Node; this one, which was started before, does not.
+    fence_edge = edges("rupee-fence", "--runtime", "process").start()
+    wait_for("the Node of the other", lambda: nodes(fence_edge), 30)
+    fence_edge.stop()
     assert nodes(edge) == [], "a Node that nobody asked for"
     assert not (edge.data_dir / "keeper").exists()
     edge.stop()

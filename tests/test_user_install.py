@@ -12,7 +12,7 @@ import pytest
 
 from center import ROOT, Center, binary, wait_for
 from edge import selvedge
-from test_pages import in_file
+from test_pages import backup_with
 
 COLOUR = "\x1b["
 
@@ -163,14 +163,20 @@ def test_a_backup_is_a_center(tmp_path, how):
         for n in range(20):
             center.api("POST", maps, {"metadata": {"name": f"kept-{n}"}}, expect=(201,))
         center.api("POST", "/api/v1/namespaces/default/secrets", {"metadata": {"name": "sealed"}, "stringData": {"pin": "4711"}}, expect=(201,))
+        backup, said = tmp_path / "backup", []
+
+        def copy():
+            shutil.rmtree(backup, ignore_errors=True)
+            said.append(selvedge(*words[1:]))
+
         if how == "killed":
             center.kill()
+            copy()
         else:
-            in_file(center, "sealed")  # as the page says: what was written just now may be missing
-        assert "To restore" in selvedge(*words[1:])
+            backup_with("sealed", backup / "store/store.db", copy)
+        assert "To restore" in said[-1]
         assert "is there already" in selvedge(*words[1:], code=1)
         center.kill()
-        backup = tmp_path / "backup"
         assert backup.stat().st_mode & 0o777 == 0o700 and not [path for path in backup.rglob("*") if path.stat().st_mode & 0o077]
         restored = Center(backup).start()
         assert {f"kept-{n}" for n in range(20)} <= {o["metadata"]["name"] for o in restored.api("GET", maps)["items"]}

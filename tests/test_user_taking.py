@@ -3,7 +3,6 @@ placements are in the workspace root:bakery."""
 import os
 import re
 import shutil
-import time
 
 import pytest
 from center import Tools, binary, wait_for
@@ -204,15 +203,16 @@ def test_an_owner_states_the_intent(world):
     # An edge that is away, and a center that starts again meanwhile: the intent is not forgotten.
     guilder.kill()
     world.owner.kubectl("delete", "edgeplacement", "moved", "--timeout=10s")
-    time.sleep(1)
+    records = "/clusters/root:espw/api/v1/namespaces/default/configmaps"
+    left = lambda: [c["metadata"]["name"] for c in world.center.api("GET", records)["items"]
+                    if "removal-of-" in c["metadata"]["name"]]
+    wait_for("the record of the intent", left)
     world.center.stop()
     world.center.start()
     guilder.start()
     wait_for("it to go", lambda: not guilder.has("/api/v1/namespaces/moved"), 30)
     assert not guilder.is_held()
     florin.wait_connected()
-    records = "/clusters/root:espw/api/v1/namespaces/default/configmaps"
-    left = lambda: [c["metadata"]["name"] for c in world.center.api("GET", records)["items"] if "removal-of-" in c["metadata"]["name"]]  # noqa: E731
     wait_for("the record to go", lambda: not left())
     world.center.api("DELETE", f"{SPACES}/moved")
 

@@ -9,8 +9,10 @@ import signal
 
 import pytest
 
+import retried
 from center import HERE
 
+RETRIED = pytest.StashKey[list]()
 ALONE = "alone: measures time or takes all the machine has, so nothing else is tried meanwhile"
 
 
@@ -18,11 +20,29 @@ def pytest_configure(config):
     config.addinivalue_line("markers", ALONE)
 
 
-def pytest_terminal_summary(terminalreporter):
-    """Why a test had to be tried again: otherwise nobody learns what is to be mended."""
-    for report in terminalreporter.stats.get("rerun", []):
-        terminalreporter.section(f"tried again: {report.nodeid}")
-        terminalreporter.line(report.longreprtext)
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session):
+    """Writes down which tests were run again, and fails a run in which there are too many of them."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    before = retried.recorded()
+    now = [retried.record("pytest", r.nodeid, r.longreprtext) for r in reporter.stats.get("rerun", [])]
+    session.config.stash[RETRIED] = before + now
+    if not retried.verdict(before + now)[0] and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Why tests had to be run again, in this part of the run and in the parts before it."""
+    found = config.stash.get(RETRIED, [])
+    for each in found:
+        terminalreporter.section(f"run again by {each['runner']}: {each['test']}")
+        terminalreporter.line(each["reason"])
+    if found:
+        fine, said = retried.verdict(found)
+        terminalreporter.line("")
+        terminalreporter.line(said, red=not fine, yellow=fine)
 
 
 @pytest.hookimpl(trylast=True)

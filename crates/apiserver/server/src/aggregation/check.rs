@@ -235,10 +235,19 @@ async fn write(server: &Arc<Server>, remote: &Remote, trouble: Option<Trouble>) 
     if !set_available(&mut value, status, reason, &message, &now) {
         return Ok(());
     }
+    // An APIService that was made local since, or leads elsewhere, has another status than this.
     let edit = |value: &mut Value| {
-        set_available(value, status, reason, &message, &now);
+        if leads_to(value, &remote.service) {
+            set_available(value, status, reason, &message, &now);
+        }
     };
     hand.change(&kind, "", &remote.name, "status", edit).await.map(drop)
+}
+
+/// Whether an APIService still names this Service.
+fn leads_to(apiservice: &Value, service: &Service) -> bool {
+    let named = &apiservice["spec"]["service"];
+    named["name"] == *service.name && named["namespace"] == *service.namespace
 }
 
 /// Sets the condition `Available`, and leaves the others. Says whether it is another one than before.
@@ -289,6 +298,16 @@ mod tests {
         assert_eq!(reason(Some(&service), &[], Some(&by_hand)), "");
         let external = json!({"spec": {"type": "ExternalName", "externalName": "a.example.com"}});
         assert_eq!(reason(Some(&external), &[], None), "");
+    }
+
+    #[test]
+    fn the_status_of_another_service_is_not_written() {
+        let service = Service { namespace: "kube-system".into(), name: "metrics".into(), port: 443 };
+        let spec = |service: Value| json!({"spec": {"service": service}});
+        assert!(leads_to(&spec(json!({"name": "metrics", "namespace": "kube-system", "port": 443})), &service));
+        assert!(!leads_to(&spec(json!({"name": "other", "namespace": "kube-system"})), &service));
+        assert!(!leads_to(&spec(json!({"name": "metrics", "namespace": "default"})), &service));
+        assert!(!leads_to(&json!({"spec": {"group": "apps"}}), &service), "it is local");
     }
 
     #[test]
