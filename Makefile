@@ -104,7 +104,7 @@ link-torture: tools build ## 200 rounds of kill -9 of center or edges, and of li
 apiprobe: build ## compare with recordings of Kubernetes 1.36, by area
 	@$(PYTHON) tests/apiprobe.py $(ARGS)
 
-bench: tools release ## measure, print the table, write docs/benchmarks.md and its plots
+bench: tools release ## measure, print the table, write docs/explanation/benchmarks.md and its plots
 	$(CARGO) build --release --package kbench
 	$(PYTHON) benches/run --selvedge $(RELEASE_BIN) --kbench $(CARGO_TARGET_DIR)/release/kbench
 	$(PYTHON) benches/placing --selvedge $(RELEASE_BIN) --kbench $(CARGO_TARGET_DIR)/release/kbench

@@ -12,7 +12,7 @@ import yaml
 from center import HERE, ROOT, Center, Tools, binary, wait_for
 from edge import Edge, selvedge
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "ARCHITECTURE.md", *sorted(ROOT.glob("docs/*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "ARCHITECTURE.md", *sorted(ROOT.glob("docs/**/*.md"))]
 COMMAND = re.compile(r"^(\$ |kubectl |selvedge |make |curl |helm |export )", re.M)
 # Options that pages name and that are not ours: kubectl's, a kubelet's, the samples'.
 OTHERS = {"--as", "--requestheader-client-ca-file", "--dir", "--cpu", "--memory", "--every"}
@@ -83,13 +83,13 @@ def test_commands_named_in_passing_exist():
                 assert re.split(r"[=,'\[]", words[0])[0] in known, f"{page.name}: {code}"
 
 
-# ---- docs/process-runtime.md ----
+# ---- docs/reference/process-runtime.md ----
 
 @pytest.fixture(scope="module")
 def florin(tmp_path_factory):
     """Started as the page says, after it has joined."""
     base = tmp_path_factory.mktemp("page")
-    start = shlex.split(blocks(ROOT / "docs/process-runtime.md", "sh")[0])
+    start = shlex.split(blocks(ROOT / "docs/reference/process-runtime.md", "sh")[0])
     assert start[:4] == ["selvedge", "edge", "--data-dir", ".data/florin"]
     center = Center(base / "center")
     florin = Edge(center, base / "florin", "florin", args=start[4:])
@@ -105,7 +105,7 @@ def florin(tmp_path_factory):
 
 
 def test_the_process_runtime(florin, tmp_path):
-    first, *others = blocks(ROOT / "docs/process-runtime.md", "sh")
+    first, *others = blocks(ROOT / "docs/reference/process-runtime.md", "sh")
     assert len(others) == 2
     tools = Tools(florin, tmp_path)
     tools.env["PATH"] += f":{binary().rsplit('/', 1)[0]}"
@@ -126,7 +126,7 @@ def test_the_process_runtime(florin, tmp_path):
     assert selvedge("edge", "config", "--config", tmp_path / "edge.yaml") == printed
 
 
-# ---- docs/operations.md ----
+# ---- docs/how-to/operations.md ----
 
 def in_file(center, name):
     """Waits until the store's file has an object of this name: until then only its journal may have it."""
@@ -137,7 +137,7 @@ def in_file(center, name):
 
 def test_a_backup_while_it_runs(tmp_path):
     """As the page says; its statement, though by another program than it names."""
-    (statement,) = re.findall(r'sqlite3 D/store/store.db "(.*?)"', (ROOT / "docs/operations.md").read_text())
+    (statement,) = re.findall(r'sqlite3 D/store/store.db "(.*?)"', (ROOT / "docs/how-to/operations.md").read_text())
     center = Center(tmp_path / "D").start()
     maps = "/api/v1/namespaces/default/configmaps"
     try:

@@ -44,14 +44,14 @@ def test_the_tour(data, tmp_path):
 
 @pytest.mark.timeout(300)
 def test_trying_offline(data, tmp_path):
-    out = run("docs/trying-offline.md", data, tmp_path, 4)
+    out = run("docs/tutorials/trying-offline.md", data, tmp_path, 4)
     for said in ("in sync", "The link of florin is cut", "refused: the center is away", "2 behind", "florin is connected again"):
         assert said in out, said
 
 
 @pytest.mark.timeout(300)
 def test_the_first_example(data, tmp_path):
-    out = run("docs/first-example.md", data, tmp_path, 9)
+    out = run("docs/tutorials/first-example.md", data, tmp_path, 9)
     for said in ("This is a common web site.", "This is a special web site.", "Edited while", "edge-placement-c", "specialstuff", "running in florin", "running in guilder", "env is prod", "florin has no need of it",
                  "guilder is connected again"):
         assert said in out, said

@@ -2,8 +2,8 @@
 //!
 //! Whoever drives them passes in what happened (a message came, a transaction is durable, time passed) and carries out what
 //! they return (send this, apply that). So the same code runs under a real connection and under the simulation in `tests/`,
-//! which cuts, delays, crashes and fails everything it can. What the protocol promises is in `docs/link.md`. The real connection
-//! is in [`transport`].
+//! which cuts, delays, crashes and fails everything it can. What the protocol promises is in
+//! `docs/explanation/link.md`. The real connection is in [`transport`].
 
 pub mod admission;
 mod center;
