@@ -10,6 +10,7 @@ from edge import selvedge
 NOTE = "<!-- Generated from the program. `UPDATE_DOCS=1` with tests/test_reference.py writes it anew. -->\n"
 GROUPS = ("apis.kcp.io", "edge.kcp.io", "edge.selvedge.dev", "scheduling.kcp.io", "tenancy.kcp.io", "workload.kcp.io")
 WIDTH = 118
+OPTION = re.compile(r"^ +(?:-\w, )?--([a-z-]+)(?: <[^>]+>|\[[^]]*\])?(?:\.\.\.)?\n((?: {10}.*\n| *\n)+)", re.M)
 
 
 def described(*command):
@@ -46,13 +47,13 @@ def options(*command):
     """Options of a command: (name, environment variable, default by the help, first sentence of the help)."""
     found = []
     text = described(*command)
-    for match in re.finditer(r"^ +(?:-\w, )?--([a-z-]+)(?: <[^>]+>|\[[^]]*\])?(?:\.\.\.)?\n((?: {10}.*\n| *\n)+)", text, re.M):
-        name, body = match.groups()
+    for name, body in OPTION.findall(text):
         env = re.search(r"\[env: (\w+)\]", body)
         sentence = " ".join(re.split(r"\n *\n|\[(?:env|default|possible)", body.strip())[0].split())
         default = re.search(r"\[default: ([^]]+)\]", body)
+        default = " ".join(default.group(1).split()) if default else ""
         if name not in ("help", "version"):
-            found.append((name, env.group(1) if env else "", " ".join(default.group(1).split()) if default else "", sentence))
+            found.append((name, env.group(1) if env else "", default, sentence))
     return found
 
 
@@ -153,7 +154,8 @@ def kinds(center):
         for version in found["versions"]:
             at = f"/clusters/root/apis/{version['groupVersion']}"
             resources = [one for one in center.api("GET", at)["resources"] if "/" not in one["name"]]
-            schemas = center.api("GET", f"/clusters/root/openapi/v3/apis/{version['groupVersion']}")["components"]["schemas"]
+            document = center.api("GET", f"/clusters/root/openapi/v3/apis/{version['groupVersion']}")
+            schemas = document["components"]["schemas"]
             for resource in sorted(resources, key=lambda one: one["kind"]):
                 parts.append(kind(version["groupVersion"], resource, schemas))
     return "\n".join([

@@ -15,7 +15,7 @@ from edge import Edge, selvedge
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "ARCHITECTURE.md", *sorted(ROOT.glob("docs/**/*.md"))]
 COMMAND = re.compile(r"^(\$ |kubectl |selvedge |make |curl |helm |export )", re.M)
 # Options that pages name and that are not ours: kubectl's, a kubelet's, the samples'.
-OTHERS = {"--", "--as", "--requestheader-client-ca-file", "--dir", "--cpu", "--memory", "--every"}
+OTHERS = {"--", "--as", "--previous", "--requestheader-client-ca-file", "--dir", "--cpu", "--memory", "--every"}
 
 
 def blocks(page, *languages):
