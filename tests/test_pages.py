@@ -1,5 +1,6 @@
 """What the pages say can be typed: blocks are run, commands named in passing exist, with their options. Most pages are run by the test of what
 they are about; here are the others, and the check that no page is left out."""
+import contextlib
 import functools
 import re
 import shlex
@@ -129,10 +130,12 @@ def test_the_process_runtime(florin, tmp_path):
 # ---- docs/how-to/operations.md ----
 
 def in_file(center, name):
-    """Waits until the store's file has an object of this name: until then only its journal may have it."""
-    files = [center.data_dir / "store" / file for file in ("store.db", "store.db-wal")]
-    wait_for(f"{name} in the store's file", lambda: any(file.exists() and name.encode() in file.read_bytes() for file in files))
-
+    """Waits until a reader of the store's file sees an object of this name: until then only its journal may have it.
+    Bytes in the write-ahead log are no sign of that, as their commit may still be on its way."""
+    def is_there():
+        with contextlib.closing(sqlite3.connect(f"file:{center.data_dir}/store/store.db?mode=ro", uri=True)) as db:
+            return db.execute("SELECT 1 FROM live WHERE key LIKE ?", (f"%{name}",)).fetchone()
+    wait_for(f"{name} in the store's file", is_there)
 
 
 def test_a_backup_while_it_runs(tmp_path):
