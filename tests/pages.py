@@ -16,7 +16,7 @@ VARIABLE = [
     (re.compile(r"-[a-z0-9]{8,10}(-[a-z0-9]{5})?\b"), "-<hash>"),
     (re.compile(r"\bv?\d+\.\d+\.\d+\S*"), "<version>"),
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "<date>"),
-    (re.compile(r"\d+ ([mhd]|s)\b"), "<time>"),
+    (re.compile(r"\b\d+(\.\d+)? ([mhd]|s)\b"), "<time>"),
     # A reader may have tried something else before.
     (re.compile(r"\b\d+ objects?\b"), "<count> objects"),
 ]

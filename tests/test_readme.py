@@ -87,6 +87,7 @@ def test_the_first_example(data, tmp_path):
 def test_shown_output_is_compared():
     real = "NAME   READY   AGE\nweb-5f6c7d8e9f-abcde   1/1   13s\nurl https://127.0.0.1:41241\n"
     assert agrees("NAME READY AGE\nweb-0123456789-vwxyz 1/1 2m3s\nurl https://127.0.0.1:6443\n", real)
+    assert agrees("connected (took 0.4 s), 6 objects\n", "connected (took 12.1 s), 13 objects\n")
     assert agrees("NAME   READY   AGE\n…\n", real) and agrees("…\nurl https://127.0.0.1:1\n", real)
     assert not agrees("NAME   READY   AGE\nweb-0123456789-vwxyz 0/1 2m3s\n…\n", real)
     assert not agrees("NAME   READY   AGE\n", real)
