@@ -43,7 +43,7 @@ CRATE_TARGETS = $(if $(wildcard $(CRATE_FOLDER)/src/lib.rs),--lib,--bins)
 PYTEST := cd tests && $(WATCH) black-box -- env $(PYTHON) -m pytest -p no:cacheprovider -q -n $(WORKERS) --reruns 1
 
 .PHONY: help up build check release tools lint lint-scripts test unit fuzz blackbox torture link-torture apiprobe
-.PHONY: bench bench-quick layout generate deny clean
+.PHONY: bench bench-quick layout generate deny docs clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -107,7 +107,7 @@ link-torture: tools build ## 200 rounds of kill -9 of center or edges, and of li
 apiprobe: build ## compare with recordings of Kubernetes 1.36, by area
 	@$(PYTHON) tests/apiprobe.py $(ARGS)
 
-bench: tools release ## measure, print the table, write docs/benchmarks.md and its plots
+bench: tools release ## measure, print the table, write docs/explanation/benchmarks.md and its plots
 	$(CARGO) build --release --package kbench
 	$(PYTHON) benches/run --selvedge $(RELEASE_BIN) --kbench $(CARGO_TARGET_DIR)/release/kbench
 	$(PYTHON) benches/placing --selvedge $(RELEASE_BIN) --kbench $(CARGO_TARGET_DIR)/release/kbench
@@ -126,6 +126,10 @@ bench-quick: tools release ## the same with small numbers, printing only
 
 generate: ## regenerate the table of built-in kinds from the published schemas
 	python3 generate/generate.py
+
+docs: ## the book: docs/ as a site in target/book, built without network once its tool is installed
+	$(WATCH) tools -- tools/install docs
+	python3 tools/docs
 
 deny: ## licences and advisories of all dependencies
 	$(CARGO) deny check

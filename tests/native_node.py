@@ -229,8 +229,8 @@ def private():
 
 
 def let_in(node, edge, tools):
-    """docs/kubelet-runtime.md's and docs/native-node.md's own commands, on the edge."""
-    pages = [(ROOT / "docs/kubelet-runtime.md").read_text(), (ROOT / "docs/native-node.md").read_text()]
+    """docs/how-to/kubelet-runtime.md's and docs/how-to/native-node.md's own commands, on the edge."""
+    pages = [(ROOT / "docs/how-to/kubelet-runtime.md").read_text(), (ROOT / "docs/how-to/native-node.md").read_text()]
     blocks = [block for page in pages for block in re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)]
     certified = next(block for block in blocks if block.startswith("# kube-proxy"))
     wanted = [block for block in blocks if "bootstrap-token-07401b" in block or "$bootstrap" in block or block.startswith(("# kube-proxy", "# DNS"))]

@@ -569,8 +569,8 @@ def test_plugins_are_switched_by_name(tmp_path):
 
 
 def test_the_page_says_what_happens(center, tools_here):
-    """The commands in docs/admission.md, as they stand there."""
-    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/admission.md").read_text(), re.M | re.S)
+    """The commands in docs/reference/admission.md, as they stand there."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/reference/admission.md").read_text(), re.M | re.S)
     assert len(blocks) == 5
     path = f"{pathlib.Path(binary()).parent}:{tools_here.env['PATH']}"
     done = subprocess.run(["bash", "-euo", "pipefail", "-c", "\n".join(blocks)], env={**tools_here.env, "PATH": path},

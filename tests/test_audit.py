@@ -203,8 +203,8 @@ def test_off_by_default(tmp_path):
 
 
 def test_the_page(tmp_path):
-    """The policy and the command in docs/audit.md, as they stand there."""
-    page = (ROOT / "docs/audit.md").read_text()
+    """The policy and the command in docs/how-to/audit.md, as they stand there."""
+    page = (ROOT / "docs/how-to/audit.md").read_text()
     policy, = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
     command, = re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)
     (tmp_path / "policy.yaml").write_text(policy)

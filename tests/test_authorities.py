@@ -41,7 +41,7 @@ def test_certificates_are_renewed_without_restart(home):
 
 
 def test_one_authority_follows_another(home):
-    """As docs/identity.md says: first both are trusted, then the new one signs, then the old one goes."""
+    """As docs/reference/identity.md says: first both are trusted, then the new one signs, then the old one goes."""
     center = Center(home / "moving").start()
     pki = center.data_dir / "pki"
     before = (shutil.copy(center.cert, home / "before.crt"), shutil.copy(center.key, home / "before.key"))

@@ -210,7 +210,7 @@ def test_a_center_restored_from_a_backup_takes_nothing_back_unasked(tmp_path):
 
 def test_the_page_says_what_works(shop, tmp_path):
     center, florin = shop
-    page = (ROOT / "docs" / "fleet.md").read_text()
+    page = (ROOT / "docs/reference/fleet.md").read_text()
     blocks = re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)
     assert len(blocks) >= 3
     script = "\n".join([f'selvedge() {{ {binary()} "$@"; }}', *blocks])

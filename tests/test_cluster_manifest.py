@@ -83,7 +83,7 @@ def test_its_service_account_may_do_what_it_has_to(world):
 
 def test_the_page(world):
     center, cluster, home = world
-    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/cluster-runtime.md").read_text(), re.M | re.S)
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/how-to/cluster-runtime.md").read_text(), re.M | re.S)
     [serving] = [b for b in blocks if b.startswith("selvedge edge --data-dir")]
     port = re.search(r"127\.0\.0\.1:(\d+)", serving).group(1)
     env = {"PATH": f"{TOOLS}:/usr/bin:/bin", "HOME": str(home), "TERM": "dumb", "KUBECONFIG": str(center.kubeconfig),

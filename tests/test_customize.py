@@ -40,7 +40,7 @@ def env(edge):
 
 def test_the_page(shop, tools):
     center, florin, guilder = shop
-    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/customization.md").read_text(), re.M | re.S)
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/how-to/customization.md").read_text(), re.M | re.S)
     assert len(blocks) == 2
     path = f"{pathlib.Path(binary()).parent}:{tools.env['PATH']}"
     out = tools.run(["bash", "-euo", "pipefail", "-c", "\n".join(blocks)],
@@ -108,5 +108,5 @@ def test_one_location_can_be_held_alone(shop):
 
 
 def test_the_example_of_the_page_is_valid():
-    for block in re.findall(r"<<YAML\n(.*?)^YAML", (ROOT / "docs/customization.md").read_text(), re.M | re.S):
+    for block in re.findall(r"<<YAML\n(.*?)^YAML", (ROOT / "docs/how-to/customization.md").read_text(), re.M | re.S):
         assert all(yaml.safe_load_all(block.replace("\\$", "$")))

@@ -326,7 +326,7 @@ def test_a_full_disk_holds_it_up_and_loses_nothing(tmp_path):
 
 def test_the_page_says_what_works(shop, tmp_path):
     center, _ = shop
-    page = (ROOT / "docs" / "edge.md").read_text()
+    page = (ROOT / "docs/explanation/edge.md").read_text()
     start, print_, look = re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)
     token = selvedge("join-token", "create", "--kubeconfig", center.kubeconfig, "--name", "page", "--allow-labels", "region").strip()
     tools = Tools(center, tmp_path)

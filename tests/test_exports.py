@@ -290,7 +290,7 @@ def test_owners_namespaces_and_workspaces_take_bound_objects_along(center):
 
 
 def test_the_page_does_what_it_says(center, tmp_path):
-    script = "\n".join(re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs" / "exports.md").read_text(), re.M | re.S))
+    script = "\n".join(re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/reference/exports.md").read_text(), re.M | re.S))
     done = Tools(center, tmp_path).run(["bash", "-euo", "pipefail", "-c", script])
     for said in ("400 threads", "loom.weaving.example/jacquard", "configmap/patterns", "3 woven"):
         assert said in done.stdout, done.stdout

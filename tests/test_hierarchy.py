@@ -1,4 +1,4 @@
-"""A center below a center: docs/hierarchy.md, every command in one shell."""
+"""A center below a center: docs/how-to/hierarchy.md, every command in one shell."""
 import os
 import re
 import signal
@@ -9,7 +9,7 @@ from edge import Edge
 
 
 def test_the_page_says_what_works(tmp_path):
-    script = "\n".join(re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/hierarchy.md").read_text(), re.M | re.S))
+    script = "\n".join(re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/how-to/hierarchy.md").read_text(), re.M | re.S))
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/selvedge").symlink_to(binary())
     top = Center(tmp_path / "top").start()

@@ -522,7 +522,7 @@ def test_nodes_of_root_are_nobody_elsewhere(here, tools, node):
 
 
 def test_the_page_does_what_it_says(home):
-    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/identity.md").read_text(), re.M | re.S)
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/reference/identity.md").read_text(), re.M | re.S)
     assert len(blocks) >= 3
     center = Center(home / "page").start()
     try:

@@ -404,8 +404,8 @@ def test_what_runs_it_elsewhere(center, home):
 
 
 def test_the_page_says_what_works(center, home, edges):
-    """Every command of docs/joining.md, in one shell, against a center and an edge of this test."""
-    page = (ROOT / "docs/joining.md").read_text()
+    """Every command of docs/how-to/joining.md, in one shell, against a center and an edge of this test."""
+    page = (ROOT / "docs/how-to/joining.md").read_text()
     script = "\n".join(re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S))
     assert "join-token create" in script and "edge revoke" in script
     port = free_port()

@@ -1,4 +1,5 @@
-"""docs/kubelet-runtime.md and deploy/kubelet/config.yaml: every command and every field, and with a real kubelet if SELVEDGE_UPSTREAM names one."""
+"""docs/how-to/kubelet-runtime.md and deploy/kubelet/config.yaml: every command and every field, and with
+a real kubelet if SELVEDGE_UPSTREAM names one."""
 import os
 import pathlib
 import re
@@ -34,7 +35,7 @@ DURATION = re.compile(r"^(\d+(\.\d+)?(ms|s|m|h))+$")
 
 
 def blocks():
-    return re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/kubelet-runtime.md").read_text(), re.M | re.S)
+    return re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/how-to/kubelet-runtime.md").read_text(), re.M | re.S)
 
 
 def test_every_field_is_a_kubelets():

@@ -168,7 +168,7 @@ def test_an_edge_that_is_away_is_said_to_be(shop):
 def test_the_page_about_mailboxes(shop):
     """Its commands, in one shell."""
     center, florin, at_shop, box = shop
-    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/mailboxes.md").read_text(), re.M | re.S)
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/reference/mailboxes.md").read_text(), re.M | re.S)
     assert len(blocks) >= 2
     script = "\n".join(blocks).replace("$CENTER", center.url)
     done = subprocess.run(["bash", "-exuo", "pipefail", "-c", script], env=box.tools.env, capture_output=True, text=True, timeout=100)

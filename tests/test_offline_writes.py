@@ -212,12 +212,13 @@ def test_both_sides_write_at_once(both):
 
 
 def test_the_page(both, tmp_path):
-    """The commands of docs/ownership.md, in order."""
+    """The commands of docs/explanation/ownership.md, in order."""
     center, florin, make = both
     make(config("menu"))
     shop = tmp_path / "shop.kubeconfig"
     shop.write_text(selvedge("kubeconfig", "--data-dir", center.data_dir, "--workspace", "root:shop"))
-    commands = "".join(re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs" / "ownership.md").read_text(), re.M | re.S))
+    page = (ROOT / "docs/explanation/ownership.md").read_text()
+    commands = "".join(re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S))
     tools = florin.tools(tmp_path / "home")
     done = tools.run(["bash", "-euxc", commands], env={"SHOP": str(shop), "EDGE": str(florin.kubeconfig)})
     assert commands.count("kubectl") == 3 and "florin created" in done.stdout and "menu annotated" in done.stdout

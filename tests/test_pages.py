@@ -13,10 +13,10 @@ import yaml
 from center import HERE, ROOT, Center, Tools, binary, wait_for
 from edge import Edge, selvedge
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "ARCHITECTURE.md", *sorted(ROOT.glob("docs/*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "ARCHITECTURE.md", *sorted(ROOT.glob("docs/**/*.md"))]
 COMMAND = re.compile(r"^(\$ |kubectl |selvedge |make |curl |helm |export )", re.M)
 # Options that pages name and that are not ours: kubectl's, a kubelet's, the samples'.
-OTHERS = {"--as", "--requestheader-client-ca-file", "--dir", "--cpu", "--memory", "--every"}
+OTHERS = {"--", "--as", "--previous", "--requestheader-client-ca-file", "--dir", "--cpu", "--memory", "--every"}
 
 
 def blocks(page, *languages):
@@ -34,7 +34,7 @@ def in_passing(page):
 def test_no_page_with_commands_is_left_out():
     tests = "".join(file.read_text() for file in HERE.glob("test_*.py"))
     for page in PAGES:
-        unknown = set(re.findall(r"^```(\w+)", page.read_text(), re.M)) - {"sh", "yaml"}
+        unknown = set(re.findall(r"^```(\w+)", page.read_text(), re.M)) - {"sh", "yaml", "text", "mermaid"}
         assert not unknown, f"{page.name}: nothing runs blocks of {unknown}"
         for text in blocks(page, ""):
             assert not COMMAND.search(text), f"{page.name}: commands are in blocks of sh, so that a test finds them:\n{text}"
@@ -84,13 +84,13 @@ def test_commands_named_in_passing_exist():
                 assert re.split(r"[=,'\[]", words[0])[0] in known, f"{page.name}: {code}"
 
 
-# ---- docs/process-runtime.md ----
+# ---- docs/reference/process-runtime.md ----
 
 @pytest.fixture(scope="module")
 def florin(tmp_path_factory):
     """Started as the page says, after it has joined."""
     base = tmp_path_factory.mktemp("page")
-    start = shlex.split(blocks(ROOT / "docs/process-runtime.md", "sh")[0])
+    start = shlex.split(blocks(ROOT / "docs/reference/process-runtime.md", "sh")[0])
     assert start[:4] == ["selvedge", "edge", "--data-dir", ".data/florin"]
     center = Center(base / "center")
     florin = Edge(center, base / "florin", "florin", args=start[4:])
@@ -106,7 +106,7 @@ def florin(tmp_path_factory):
 
 
 def test_the_process_runtime(florin, tmp_path):
-    first, *others = blocks(ROOT / "docs/process-runtime.md", "sh")
+    first, *others = blocks(ROOT / "docs/reference/process-runtime.md", "sh")
     assert len(others) == 2
     tools = Tools(florin, tmp_path)
     tools.env["PATH"] += f":{binary().rsplit('/', 1)[0]}"
@@ -127,7 +127,7 @@ def test_the_process_runtime(florin, tmp_path):
     assert selvedge("edge", "config", "--config", tmp_path / "edge.yaml") == printed
 
 
-# ---- docs/operations.md ----
+# ---- docs/how-to/operations.md ----
 
 def backup_with(name, copy, make):
     """Makes copies of a store until one has an object of this name: as the page says, what was written just now may be
@@ -141,7 +141,7 @@ def backup_with(name, copy, make):
 
 def test_a_backup_while_it_runs(tmp_path):
     """As the page says; its statement, though by another program than it names."""
-    (statement,) = re.findall(r'sqlite3 D/store/store.db "(.*?)"', (ROOT / "docs/operations.md").read_text())
+    (statement,) = re.findall(r'sqlite3 D/store/store.db "(.*?)"', (ROOT / "docs/how-to/operations.md").read_text())
     center = Center(tmp_path / "D").start()
     maps = "/api/v1/namespaces/default/configmaps"
     try:

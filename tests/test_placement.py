@@ -156,7 +156,7 @@ def test_a_kind_from_an_export_brings_its_definition(example):
 
 def test_an_object_meant_for_edges_does_nothing_at_the_center(example):
     center, florin, _, kubectl = example
-    (block,) = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs/placement.md").read_text(), re.M | re.S)
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs/explanation/placement.md").read_text(), re.M | re.S)
     only = yaml.safe_load(block)["metadata"]["annotations"]
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}],
             "metadata": {"name": "reader", "namespace": "commonstuff", "annotations": only}}

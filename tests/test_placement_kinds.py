@@ -277,7 +277,7 @@ def test_an_edge_has_what_it_needs(center, tmp_path):
 # ---- the page ----
 
 def test_the_page(center, tools):
-    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/placement-kinds.md").read_text(), re.M | re.S)
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/reference/placement-kinds.md").read_text(), re.M | re.S)
     assert len(blocks) == 3
     path = f"{pathlib.Path(binary()).parent}:{tools.env['PATH']}"
     out = tools.run(["bash", "-euo", "pipefail", "-c", "\n".join(blocks)], env={"CENTER": center.url, "PATH": path}).stdout

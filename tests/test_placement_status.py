@@ -148,6 +148,6 @@ def test_nothing_is_forgotten_by_a_restart(shop):
 def test_the_page(shop, tmp_path):
     center, _, _ = shop
     wait_for("both in sync", lambda: counts(center, C) == (2, 2, 0, 0, 0), 30)
-    out = page("status.md", center, tmp_path, 3)
+    out = page("reference/status.md", center, tmp_path, 3)
     for said in ("edge-placement-c", "InSync", "2"):
         assert said in out, said

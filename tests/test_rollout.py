@@ -72,7 +72,7 @@ def report(edge, status):
 
 def test_the_page(site, tools):
     center, edges = site
-    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/rollout.md").read_text(), re.M | re.S)
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/how-to/rollout.md").read_text(), re.M | re.S)
     assert len(blocks) == 2
     path = f"{pathlib.Path(binary()).parent}:{tools.env['PATH']}"
     out = tools.run(["bash", "-euo", "pipefail", "-c", "\n".join(blocks)], env={"PATH": path}, timeout=100).stdout

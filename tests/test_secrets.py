@@ -263,8 +263,8 @@ def range_of(etcd):
 
 
 def test_the_page(tmp_path):
-    """The commands in docs/secrets.md, as they stand there."""
-    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/secrets.md").read_text(), re.M | re.S)
+    """The commands in docs/how-to/secrets.md, as they stand there."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/how-to/secrets.md").read_text(), re.M | re.S)
     assert blocks
     (tmp_path / ".data").mkdir()
     center = Center(tmp_path / ".data/center")

@@ -102,7 +102,7 @@ def test_an_answer_that_is_meddled_with_is_put_right(shop):
 
 def test_the_page(shop, tmp_path):
     center, _, _ = shop
-    out = page("summaries.md", center, tmp_path, 4)
+    out = page("reference/summaries.md", center, tmp_path, 4)
     for said in ("2 of 2 rows", "copies", "fewest"):
         assert said in out, said
     assert "Valid" in Tools(center, tmp_path).kubectl("get", "statuscollector", "deployments", "-o", "yaml")

@@ -204,7 +204,7 @@ def test_what_is_large_arrives_whole_and_what_is_refused_early_is_refused(edge, 
 
 
 def test_the_page_about_it(edge, tmp_path):
-    page = (ROOT / "docs" / "tunnel.md").read_text()
+    page = (ROOT / "docs/explanation/tunnel.md").read_text()
     shell, = re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)
     role, = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
     tools = Tools(edge.center, tmp_path)

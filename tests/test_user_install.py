@@ -125,8 +125,8 @@ def test_an_image_of_itself_runs(tmp_path):
 
 
 def test_the_page_says_what_works(tmp_path):
-    """Every command of docs/installing.md, with other directories."""
-    page = (ROOT / "docs/installing.md").read_text()
+    """Every command of docs/how-to/installing.md, with other directories."""
+    page = (ROOT / "docs/how-to/installing.md").read_text()
     blocks = re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)
     install, *more, remove = blocks
     usr, units = tmp_path / "usr/local", tmp_path / "units"
@@ -149,12 +149,13 @@ def test_the_page_says_what_works(tmp_path):
     assert not [path for path in usr.rglob("*") if path.is_file() or path.is_symlink()], "the page removes all that it put there"
 
 
-# ---- docs/operations.md ----
+# ---- docs/how-to/operations.md ----
 
 @pytest.mark.parametrize("how", ["running", "killed"])
 def test_a_backup_is_a_center(tmp_path, how):
     """The page's command; a center on the copy has what was there, with the same keys."""
-    (command,) = re.findall(r"^```sh\n(selvedge backup .*)\n```", (ROOT / "docs/operations.md").read_text(), re.M)
+    page = (ROOT / "docs/how-to/operations.md").read_text()
+    (command,) = re.findall(r"^```sh\n(selvedge backup .*)\n```", page, re.M)
     words = command.replace(".data/center", str(tmp_path / "center")).replace("--to backup", f"--to {tmp_path}/backup").split()
     maps = "/api/v1/namespaces/default/configmaps"
     center = Center(tmp_path / "center").start()

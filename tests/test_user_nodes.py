@@ -255,20 +255,20 @@ def do(edge, block):
 
 
 def native(edge, title, name=None, user=None):
-    """A step of docs/native-node.md; the one that makes certificates also for somebody else."""
-    block = next(block for block in page_blocks("native-node.md") if block.startswith(f"# {title}"))
+    """A step of docs/how-to/native-node.md; the one that makes certificates also for somebody else."""
+    block = next(block for block in page_blocks("how-to/native-node.md") if block.startswith(f"# {title}"))
     if name:
         block = block.replace("name=kube-proxy user=system:kube-proxy", f"name={name} user={user}")
     if not (edge.home / "etc/edge-ca.crt").exists():
-        do(edge, page_blocks("kubelet-runtime.md")[1])
+        do(edge, page_blocks("how-to/kubelet-runtime.md")[1])
     return do(edge, block)
 
 
 # ---- the kubelet ----
 
 def test_kubelet_asks_for_its_certificate(edge):
-    """With a bootstrap token, and nobody approves anything: docs/kubelet-runtime.md's own commands."""
-    do(edge, page_blocks("kubelet-runtime.md")[0])
+    """With a bootstrap token, and nobody approves anything: docs/how-to/kubelet-runtime.md's own commands."""
+    do(edge, page_blocks("how-to/kubelet-runtime.md")[0])
     kubelet = Component(edge, token="07401b.f395accd246ae52d")
     for record in records("kubelet-bootstrap"):
         if is_watch(record):
@@ -527,11 +527,11 @@ def test_every_field_of_the_files_is_known():
 
 
 def test_every_file_is_in_the_page():
-    page = (ROOT / "docs/native-node.md").read_text()
+    page = (ROOT / "docs/how-to/native-node.md").read_text()
     for file in native_node.DEPLOY.iterdir():
         assert file.name in page, file.name
     # The edge's own command has no other options than it knows.
-    command = page_blocks("native-node.md")[0].split()
+    command = page_blocks("how-to/native-node.md")[0].split()
     assert command[:2] == ["selvedge", "edge"]
     assert {word for word in command if word.startswith("--")} <= set(re.findall(r"--[a-z-]+", selvedge("edge", "--help")))
 

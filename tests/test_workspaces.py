@@ -509,8 +509,8 @@ def left_over(center, path):
 
 
 def test_the_page(tmp_path):
-    """The commands in docs/workspaces.md, as they stand there."""
-    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/workspaces.md").read_text(), re.M | re.S)
+    """The commands in docs/reference/workspaces.md, as they stand there."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/reference/workspaces.md").read_text(), re.M | re.S)
     assert len(blocks) == 4
     center = Center(tmp_path / ".data/center")
     (tmp_path / ".data").mkdir()

@@ -148,11 +148,11 @@ def test_who_may_not_enter_is_told(person, center):
     assert person.ws("current", "--short") == "root\n"
 
 
-@pytest.mark.parametrize("page", ["ws.md", "authorization.md"])
+@pytest.mark.parametrize("page", ["reference/ws.md", "reference/authorization.md"])
 def test_what_the_pages_show(person, page):
     blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.M | re.S)
     assert blocks
     (person.home / "bin" / "selvedge").symlink_to(pathlib.Path(binary()).resolve())
     script = "\n".join(blocks).replace("$PWD/.data/center/admin.kubeconfig", str(person.kubeconfig))
     said = person.run("bash", "-exuo", "pipefail", "-c", script)
-    assert ("└── team" if page == "ws.md" else "configmaps") in said
+    assert ("└── team" if page == "reference/ws.md" else "configmaps") in said

@@ -1,4 +1,5 @@
-"""Runs Kubernetes' own end-to-end tests against a fresh center and edge. docs/upstream-tests.md says how. Nothing of them is in this repository:
+"""Runs Kubernetes' own end-to-end tests against a fresh center and edge. docs/reference/upstream-tests.md says how.
+Nothing of them is in this repository:
 SELVEDGE_UPSTREAM names a directory with e2e.test, agnhost and, for the specs of the aggregation layer, sample-apiserver and etcd.
 
     SELVEDGE_UPSTREAM=~/kubernetes/bin python3 tests/upstream_e2e.py --focus 'sig-api-machinery.*Garbage collector'

@@ -2,7 +2,7 @@
 //!
 //! Every start of a center on a store of its own is an incarnation: a random number, recorded with the revision at which it began. What an
 //! edge has seen of an earlier incarnation must lie before the next one began; a restored store has lost that, or never had it.
-//! Centers that share a store share one incarnation: there the revision alone tells (see docs/fleet.md).
+//! Centers that share a store share one incarnation: there the revision alone tells (see docs/reference/fleet.md).
 
 use std::sync::Arc;
 

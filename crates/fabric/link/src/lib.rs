@@ -3,7 +3,7 @@
 //! A driver passes in events (a message came, a transaction is durable, time passed) and carries out the outputs (send
 //! this, apply that). The same code runs under a real connection, which is in [`transport`], and under the simulation
 //! in `tests/`, which cuts, delays, crashes and fails everything it can. The guarantees of the protocol are in
-//! `docs/link.md`, the messages in `docs/reference/link.proto`.
+//! `docs/explanation/link.md`, the messages in `docs/reference/link.proto`.
 
 pub mod admission;
 mod center;

@@ -1,4 +1,5 @@
-//! Upstream's behaviours, each with a case: what `docs/controllers.md` lists and what is tried here are the same.
+//! Upstream's behaviours, each with a case: what `docs/reference/controllers.md` lists and what is tried here are
+//! the same.
 //!
 //! A controller's cases are beside it, in a table `CASES` of its `tests.rs`: the name as the page has it, and what tries it.
 
@@ -6,7 +7,7 @@ use std::{collections::BTreeSet, panic::catch_unwind};
 
 pub type Case = (&'static str, fn());
 
-const PAGE: &str = include_str!("../../../../docs/controllers.md");
+const PAGE: &str = include_str!("../../../../docs/reference/controllers.md");
 
 fn cases() -> Vec<Case> {
     [

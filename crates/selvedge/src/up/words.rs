@@ -47,7 +47,8 @@ pub fn ready(data: &Path, url: &str, edges: &[&str]) -> Result<String> {
     Ok(format!(
         "\
 \n  The center is ready at {url}, with {count}: {edges}.\
-\n  What is in the workspace root:shop comes to every edge but the cloud. The first example runs: docs/first-example.md.\n\
+\n  What is in the workspace root:shop comes to every edge but the cloud.\
+\n  The first example runs: docs/tutorials/first-example.md.\n\
 \n  alias selvedge={selvedge}\
 \n  export KUBECONFIG={shown}/shop.kubeconfig\
 \n  kubectl create configmap offer --from-literal=price=4\

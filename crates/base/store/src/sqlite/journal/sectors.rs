@@ -3,7 +3,7 @@
 //! The file is a row of sectors of 512 bytes, the unit that a disk writes wholly or not at all. Every sector has a
 //! digest of its own, over its content, its place and the journal's id; a sector that was never used holds a fixed
 //! pattern. So each sector is one of three things: what was written last, what was written there before, or damaged.
-//! That tells a torn write from damage (docs/store.md has the reasoning).
+//! That tells a torn write from damage (docs/explanation/store.md has the reasoning).
 //!
 //! Sector 0 is the header, sector 1 the mark, and records follow. A record is a group of commits and fills whole
 //! sectors, each of which says which record it belongs to: the revision that the round of records follows (`base`), the
