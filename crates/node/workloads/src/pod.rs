@@ -9,7 +9,7 @@ use k8s_openapi::{
 };
 use kube::Resource;
 
-use crate::owner;
+use controllers::owner;
 
 /// Says which Pods of a set are worth less than others.
 pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";

@@ -7,7 +7,8 @@ use k8s_openapi::{
 use kube::Resource;
 use serde_json::json;
 
-use crate::{hash, owner};
+use crate::hash;
+use controllers::owner;
 
 /// A name of an owner that is as long as it may be leaves room for the hash.
 const LONGEST_NAME: usize = 223;

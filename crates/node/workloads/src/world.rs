@@ -9,7 +9,7 @@ use k8s_openapi::{
 };
 use kube::runtime::watcher::Event;
 
-use crate::cache::{Cache, Key, Kind};
+use controllers::cache::{Cache, Key, Kind};
 
 /// Time of models: it stands still unless a model moves it.
 pub fn at(second: i64) -> Timestamp {

@@ -17,7 +17,7 @@ use kube::{Api, Client, api::ListParams, core::Selector};
 use serde_json::Value;
 
 use super::metric::{Found, custom_samples, external_amount, object_amount, resource_samples};
-use crate::{dependents::told, worker::code};
+use controllers::{code, dependents::message_of};
 
 /// An API that takes longer does not answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -33,7 +33,7 @@ pub struct Failed {
 
 impl From<kube::Error> for Failed {
     fn from(error: kube::Error) -> Self {
-        Self { code: code(&error), message: told(&error) }
+        Self { code: code(&error), message: message_of(&error) }
     }
 }
 

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures::future::{BoxFuture, join_all};
+use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::{
     api::autoscaling::v2::{HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, MetricStatus},
@@ -34,40 +34,35 @@ use self::{
 #[cfg(test)]
 pub use tests::CASES;
 
-use crate::{
-    Setting,
+use crate::Setting;
+use controllers::{
+    Controller, Error, Reconciler,
     cache::{Cache, Key},
-    dependents::told,
+    code,
+    dependents::message_of,
     events::{Recorder, Weight},
-    queue::Queue,
-    worker::{Error, Reconciler, code, work},
 };
 
-pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
+pub fn controller(setting: &mut Setting) -> Controller {
     let (client, recorder) = setting.actor("horizontal-pod-autoscaler", "horizontal-pod-autoscaler");
-    let autoscalers = setting.caches.of::<HorizontalPodAutoscaler>();
-    let queue = Arc::new(Queue::default());
-    let to = queue.clone();
-    autoscalers.listen(move |change| {
+    let period = setting.options.autoscaler_period;
+    let mut builder = setting.builder("horizontal-pod-autoscaler-controller");
+    let autoscalers = builder.read::<HorizontalPodAutoscaler>();
+    builder.on(&autoscalers, |change, queue| {
         // The controller's own change of the status is no reason to look before it is time.
         let spec = |state: &Option<Arc<HorizontalPodAutoscaler>>| state.as_ref().map(|one| one.spec.clone());
         if spec(&change.old) != spec(&change.new) {
-            change.states().for_each(|one| to.add(Key::of(&**one)));
+            change.states().for_each(|one| queue.add(Key::of(&**one)));
         }
     });
-    let reconciler = Autoscalers {
+    builder.build(Autoscalers {
         asker: Asker::new(client.clone()),
         client,
-        autoscalers: autoscalers.clone(),
+        autoscalers,
         recorder,
         known: Mutex::default(),
         began: Instant::now(),
-        period: setting.options.autoscaler_period,
-    };
-    let stop = setting.stop.clone();
-    Box::pin(async move {
-        autoscalers.ready().await;
-        work("horizontal-pod-autoscaler", queue, reconciler, stop).await;
+        period,
     })
 }
 
@@ -296,7 +291,7 @@ impl Autoscalers {
             Ok(_) => Ok(()),
             Err(error) => {
                 if code(&error) != 409 {
-                    self.warn(hpa, "FailedUpdateStatus", told(&error));
+                    self.warn(hpa, "FailedUpdateStatus", message_of(&error));
                 }
                 Err(error.into())
             }

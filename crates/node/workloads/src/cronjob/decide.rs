@@ -15,11 +15,8 @@ use k8s_openapi::{
 };
 
 use super::cron::Schedule;
-use crate::{
-    job::{finished, succeeded_at},
-    note::Note,
-    owner,
-};
+use crate::job::{finished, succeeded_at};
+use controllers::{note::Note, owner};
 
 /// When the Job should have started, as it says itself.
 pub const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";

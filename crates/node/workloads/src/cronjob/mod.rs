@@ -9,7 +9,6 @@ mod tests;
 
 use std::{sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use kube::{
@@ -20,42 +19,28 @@ use kube::{
 #[cfg(test)]
 pub use tests::CASES;
 
-use crate::{
-    Setting,
+use crate::{Setting, job::finished};
+use controllers::{
+    Controller, Error, Reconciler,
     cache::{Cache, Key},
-    dependents::{is_going, told},
+    code,
+    dependents::{is_namespace_terminating, message_of},
     events::{Recorder, Weight},
-    job::finished,
     owner,
-    queue::Queue,
-    replicaset::owners_of,
-    worker::{Error, Reconciler, code, work},
-    written::Written,
+    written::{CACHE_RETRY, Written},
 };
 
-/// Caches that are late are asked again after so long, should no event come.
-const LATE: Duration = Duration::from_secs(1);
 /// A clock that was set is noticed after so long.
 const LONGEST: Duration = Duration::from_secs(600);
 /// So that a start is not looked for a moment too early.
 const LITTLE: Duration = Duration::from_millis(50);
 
-pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
+pub fn controller(setting: &mut Setting) -> Controller {
     let (client, recorder) = setting.actor("cronjob-controller", "cronjob-controller");
-    let (crons, jobs) = (setting.caches.of::<CronJob>(), setting.caches.of::<Job>());
-    let queue = Arc::new(Queue::default());
-    let to = queue.clone();
-    crons.listen(move |change| change.states().for_each(|cron| to.add(Key::of(&**cron))));
-    let to = queue.clone();
-    jobs.listen(move |change| owners_of::<CronJob>(change).for_each(|owner| to.add(owner)));
-    let reconciler =
-        CronJobs { client, recorder, crons: crons.clone(), jobs: jobs.clone(), written: Written::default() };
-    let stop = setting.stop.clone();
-    Box::pin(async move {
-        crons.ready().await;
-        jobs.ready().await;
-        work("cronjob", queue, reconciler, stop).await;
-    })
+    let mut builder = setting.builder("cronjob-controller");
+    let (crons, jobs) = (builder.reconcile(), builder.read());
+    builder.on_owned::<CronJob, _>(&jobs);
+    builder.build(CronJobs { client, recorder, crons, jobs, written: Written::default() })
 }
 
 struct CronJobs {
@@ -73,7 +58,7 @@ impl Reconciler for CronJobs {
             return Ok(None);
         };
         if !self.written.is_shown(key) {
-            return Ok(Some(LATE));
+            return Ok(Some(CACHE_RETRY));
         }
         let all = self.jobs.within(&key.namespace);
         let is_ours =
@@ -131,18 +116,18 @@ impl CronJobs {
     async fn create(&self, key: &Key, cron: &CronJob, api: &Api<Job>, wanted: &Job) -> Result<Option<Job>, Error> {
         let made = match api.create(&PostParams::default(), wanted).await {
             Ok(made) => made,
-            Err(error) if is_going(&error) => return Ok(None),
+            Err(error) if is_namespace_terminating(&error) => return Ok(None),
             Err(error) if code(&error) == 409 => {
                 let there = api.get(wanted.metadata.name.as_deref().unwrap_or_default()).await?;
                 if owner::controller_of(&there.metadata).map(|owner| &owner.uid) != cron.metadata.uid.as_ref() {
-                    let message = format!("Error creating job: {}", told(&error));
+                    let message = format!("Error creating job: {}", message_of(&error));
                     self.recorder.tell(cron, Weight::Warning, "FailedCreate", message);
                     return Err(error.into());
                 }
                 there
             }
             Err(error) => {
-                let message = format!("Error creating job: {}", told(&error));
+                let message = format!("Error creating job: {}", message_of(&error));
                 self.recorder.tell(cron, Weight::Warning, "FailedCreate", message);
                 return Err(error.into());
             }

@@ -12,11 +12,10 @@ use serde_json::{Value, json};
 
 use super::decide::{decide, reference};
 use crate::{
-    cache::Key,
     job::finished,
     world::{Revision, Truth, at, parse},
-    written::Written,
 };
+use controllers::{cache::Key, written::Written};
 
 pub struct World {
     pub crons: Truth<CronJob>,

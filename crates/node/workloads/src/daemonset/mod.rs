@@ -8,16 +8,16 @@ mod revision;
 mod tests;
 
 use std::{
-    collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use futures::future::{BoxFuture, join_all};
+use backoff::{Retries, Schedule};
+use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::{ControllerRevision, DaemonSet},
-    core::v1::{Node, Pod},
+    core::v1::Node,
 };
 use kube::{
     Api, Client,
@@ -31,80 +31,55 @@ use self::{
     decide::{Seen, Why},
     revision::Write,
 };
-use crate::{
-    Setting,
+use crate::{Setting, pod};
+use controllers::{
+    Controller, Error, Reconciler,
+    batch::slow_start,
     cache::{Cache, Key},
+    code,
     dependents::Dependents,
     events::Weight,
     owner::{self, Selects},
-    pod,
-    queue::Queue,
-    replicaset::{new_orphan, owners_of},
-    worker::{Error, Reconciler, code, slow_start, work},
-    written::Written,
+    written::{CACHE_RETRY, Written},
 };
 
-/// Caches that are late are asked again after so long, should no event come.
-const LATE: Duration = Duration::from_secs(1);
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
+/// The wait before the next Pod of a set on a node where its last one failed.
+const POD_RETRY: Schedule = Schedule::new(Duration::from_secs(1), MAX_POD_WAIT).exact();
+const MAX_POD_WAIT: Duration = Duration::from_secs(15 * 60);
 
-pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
+pub fn controller(setting: &mut Setting) -> Controller {
     let (client, recorder) = setting.actor("daemon-set-controller", "daemonset-controller");
-    let (sets, nodes) = (setting.caches.of::<DaemonSet>(), setting.caches.of::<Node>());
-    let (pods, revisions) = (setting.caches.of::<Pod>(), setting.caches.of::<ControllerRevision>());
-    let queue = Arc::new(Queue::default());
-    let to = queue.clone();
-    sets.listen(move |change| change.states().for_each(|set| to.add(Key::of(&**set))));
-    let to = queue.clone();
-    revisions.listen(move |change| owners_of::<DaemonSet>(change).for_each(|owner| to.add(owner)));
-    let (to, of) = (queue.clone(), sets.clone());
-    pods.listen(move |change| {
-        owners_of::<DaemonSet>(change).for_each(|owner| to.add(owner));
-        if let Some(orphan) = new_orphan(change) {
-            for set in of.within(orphan.metadata.namespace.as_deref().unwrap_or_default()) {
-                if selects(&set).is_ok_and(|selects| selects.selects(&**orphan)) {
-                    to.add(Key::of(&*set));
-                }
-            }
-        }
-    });
-    // Nodes report every few seconds that they are alive; whom they suit is said by their labels and taints.
-    let (to, of) = (queue.clone(), sets.clone());
-    nodes.listen(move |change| {
+    let mut builder = setting.builder("daemonset-controller");
+    let all = DaemonSets {
+        sets: builder.reconcile(),
+        nodes: builder.read(),
+        revisions: builder.read(),
+        dependents: Dependents { client: client.clone(), pods: builder.read(), written: Written::default(), recorder },
+        client,
+        failures: Mutex::new(Retries::new(POD_RETRY)),
+    };
+    builder.on_owned::<DaemonSet, _>(&all.revisions);
+    builder.on_adoptable(&all.dependents.pods, &all.sets, selects);
+    // Nodes report every few seconds that they are alive. Only labels and taints decide which sets suit.
+    let sets = all.sets.clone();
+    builder.on(&all.nodes, move |change, queue| {
         let same = match (&change.old, &change.new) {
             (Some(old), Some(new)) => old.spec == new.spec && old.metadata.labels == new.metadata.labels,
             _ => false,
         };
         if !same {
-            of.all().iter().for_each(|set| to.add(Key::of(&**set)));
+            sets.all().iter().for_each(|set| queue.add(Key::of(&**set)));
         }
     });
-    let dependents = Dependents { client: client.clone(), pods: pods.clone(), written: Written::default(), recorder };
-    let reconciler = DaemonSets {
-        client,
-        sets: sets.clone(),
-        nodes: nodes.clone(),
-        revisions: revisions.clone(),
-        dependents,
-        failures: Mutex::default(),
-    };
-    let stop = setting.stop.clone();
-    Box::pin(async move {
-        sets.ready().await;
-        nodes.ready().await;
-        pods.ready().await;
-        revisions.ready().await;
-        work("daemonset", queue, reconciler, stop).await;
-    })
+    builder.build(all)
 }
 
 fn selects(set: &DaemonSet) -> Result<Selects, Error> {
     Selects::new(set.spec.as_ref().map(|spec| &spec.selector))
 }
 
-/// How often the Pod of a node failed, and when the next one may come.
-type Failures = HashMap<(Key, String), (u32, Instant)>;
+/// Failures of the Pods of a set on a node, by the key of the set and the node's name.
+type Failures = Retries<(Key, String), Instant>;
 
 struct DaemonSets {
     client: Client,
@@ -119,11 +94,11 @@ impl Reconciler for DaemonSets {
     async fn reconcile(&self, key: &Key) -> Result<Option<Duration>, Error> {
         let Some(set) = self.sets.get(key) else {
             self.dependents.written.forget(key);
-            self.failures().retain(|(of, _), _| of != key);
+            self.failures().retain(|(of, _)| of != key);
             return Ok(None);
         };
         if !self.dependents.written.is_shown(key) {
-            return Ok(Some(LATE));
+            return Ok(Some(CACHE_RETRY));
         }
         let api: Api<DaemonSet> = Api::namespaced(self.client.clone(), &key.namespace);
         let selects = selects(&set)?;
@@ -135,7 +110,7 @@ impl Reconciler for DaemonSets {
         let pods = owner::claim_all(&api, &*set, &selects, &self.dependents.api(&key.namespace), pods).await?;
         let nodes = self.nodes.all();
         let is_there = |name: &str| nodes.iter().any(|node| node.metadata.name.as_deref() == Some(name));
-        self.failures().retain(|(of, node), _| of != key || is_there(node));
+        self.failures().retain(|(of, node)| of != key || is_there(node));
         let back_off = |node: &str| self.back_off(key, node);
         let seen =
             Seen { set: &set, nodes: &nodes, pods: &pods, hash: &hash, back_off: &back_off, now: Timestamp::now() };
@@ -168,21 +143,16 @@ impl DaemonSets {
     }
 
     fn back_off(&self, key: &Key, node: &str) -> Option<Duration> {
-        let (_, due) = self.failures().get(&(key.clone(), node.to_owned())).copied()?;
-        let now = Instant::now();
-        // Who held for twice as long begins anew.
-        (due > now).then(|| due - now)
+        self.failures().remaining(&(key.clone(), node.to_owned()), Instant::now())
     }
 
     fn count_failure(&self, key: &Key, node: &str) {
-        let now = Instant::now();
+        let (at, now) = ((key.clone(), node.to_owned()), Instant::now());
         let mut failures = self.failures();
-        let (count, due) = failures.entry((key.clone(), node.to_owned())).or_insert((0, now));
-        if now.saturating_duration_since(*due) > LONGEST_WAIT {
-            *count = 0;
-        }
-        let wait = FIRST_WAIT.saturating_mul(1 << (*count).min(10)).min(LONGEST_WAIT);
-        (*count, *due) = (count.saturating_add(1), now + wait);
+        // Nothing is due by itself: the set is looked at when `remaining` is over.
+        failures.take(now);
+        failures.forget_older(MAX_POD_WAIT, now);
+        failures.failed(at, now);
     }
 
     async fn revisions(

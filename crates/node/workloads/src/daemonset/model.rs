@@ -11,11 +11,10 @@ use super::{
     tests::{node, rolling, set},
 };
 use crate::{
-    cache::Key,
     pod,
     world::{Revision, Truth, at},
-    written::Written,
 };
+use controllers::{cache::Key, written::Written};
 
 #[derive(Clone, Debug)]
 enum Happens {

@@ -13,7 +13,7 @@ use super::{
     share,
     status::{self, PROGRESSING, condition, deadline, new_condition, set_condition},
 };
-use crate::owner;
+use controllers::owner;
 
 /// What is to be written, in this order; then the Deployment's status and annotations.
 #[derive(Debug, PartialEq)]

@@ -12,7 +12,6 @@ mod tests;
 
 use std::{sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
@@ -26,67 +25,42 @@ use kube::{
 pub use tests::CASES;
 
 use self::decide::Step;
-use crate::{
-    Setting,
+use crate::{Setting, pod};
+use controllers::{
+    Controller, Error, Reconciler,
     cache::{Cache, Key},
-    dependents::{is_going, told},
+    code,
+    dependents::{is_namespace_terminating, message_of},
     events::{Recorder, Weight},
     owner::{self, Selects},
-    pod,
-    queue::Queue,
-    replicaset::{new_orphan, owners_of},
-    worker::{Error, Reconciler, code, work},
-    written::Written,
+    written::{CACHE_RETRY, Written},
 };
 
-/// Caches that are late are asked again after so long, should no event come.
-const LATE: Duration = Duration::from_secs(1);
-
-pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
+pub fn controller(setting: &mut Setting) -> Controller {
     let (client, recorder) = setting.actor("deployment-controller", "deployment-controller");
-    let deployments = setting.caches.of::<Deployment>();
-    let (sets, pods) = (setting.caches.of::<ReplicaSet>(), setting.caches.of::<Pod>());
-    let queue = Arc::new(Queue::default());
-    let to = queue.clone();
-    deployments.listen(move |change| change.states().for_each(|deployment| to.add(Key::of(&**deployment))));
-    let (to, of) = (queue.clone(), deployments.clone());
-    sets.listen(move |change| {
-        owners_of::<Deployment>(change).for_each(|owner| to.add(owner));
-        if let Some(orphan) = new_orphan(change) {
-            for deployment in of.within(orphan.metadata.namespace.as_deref().unwrap_or_default()) {
-                if selects(&deployment).is_ok_and(|selects| selects.selects(&**orphan)) {
-                    to.add(Key::of(&*deployment));
-                }
-            }
-        }
-    });
-    // Who recreates waits for the last of the old Pods.
-    let (to, of, its) = (queue.clone(), deployments.clone(), sets.clone());
-    pods.listen(move |change| {
-        let ended = change.new.as_ref().is_none_or(|pod| pod::is_finished(pod));
-        let sets = ended.then(|| owners_of::<ReplicaSet>(change)).into_iter().flatten();
-        for set in sets.filter_map(|set| its.get(&set)) {
-            let deployment = owner::controller_key::<Deployment>(&set.metadata).and_then(|key| of.get(&key));
-            if let Some(deployment) = deployment.filter(|deployment| !bounds::is_rolling(deployment)) {
-                to.add(Key::of(&*deployment));
-            }
-        }
-    });
-    let reconciler = Deployments {
+    let mut builder = setting.builder("deployment-controller");
+    let all = Deployments {
         client,
         recorder,
-        deployments: deployments.clone(),
-        sets: sets.clone(),
-        pods: pods.clone(),
+        deployments: builder.reconcile(),
+        sets: builder.read(),
+        pods: builder.read(),
         written: Written::default(),
     };
-    let stop = setting.stop.clone();
-    Box::pin(async move {
-        deployments.ready().await;
-        sets.ready().await;
-        pods.ready().await;
-        work("deployment", queue, reconciler, stop).await;
-    })
+    builder.on_adoptable(&all.sets, &all.deployments, selects);
+    // A Deployment that recreates waits for the last of the old Pods.
+    let (deployments, sets) = (all.deployments.clone(), all.sets.clone());
+    builder.on(&all.pods, move |change, queue| {
+        let ended = change.new.as_ref().is_none_or(|pod| pod::is_finished(pod));
+        let owners = ended.then(|| owner::owners_of::<ReplicaSet>(change)).into_iter().flatten();
+        for set in owners.filter_map(|set| sets.get(&set)) {
+            let deployment = owner::controller_key::<Deployment>(&set.metadata).and_then(|key| deployments.get(&key));
+            if let Some(deployment) = deployment.filter(|deployment| !bounds::is_rolling(deployment)) {
+                queue.add(Key::of(&*deployment));
+            }
+        }
+    });
+    builder.build(all)
 }
 
 fn selects(deployment: &Deployment) -> Result<Selects, Error> {
@@ -109,7 +83,7 @@ impl Reconciler for Deployments {
             return Ok(None);
         };
         if !self.written.is_shown(key) {
-            return Ok(Some(LATE));
+            return Ok(Some(CACHE_RETRY));
         }
         let api: Api<Deployment> = Api::namespaced(self.client.clone(), &key.namespace);
         let sets: Api<ReplicaSet> = Api::namespaced(self.client.clone(), &key.namespace);
@@ -203,7 +177,7 @@ impl Deployments {
         // The status that the plan has speaks of a set that is there.
         next.status = deployment.status.clone();
         next.metadata.annotations = deployment.metadata.annotations.clone();
-        if is_going(&refused) {
+        if is_namespace_terminating(&refused) {
             return Ok(());
         }
         if code(&refused) == 409 {
@@ -221,7 +195,7 @@ impl Deployments {
             status.collision_count = Some(status.collision_count.unwrap_or(0).saturating_add(1));
             return Err(refused.into());
         }
-        let message = format!("Failed to create new replica set {name:?}: {}", told(&refused));
+        let message = format!("Failed to create new replica set {name:?}: {}", message_of(&refused));
         if status::deadline(deployment).is_some() {
             let status = next.status.get_or_insert_default();
             let condition = status::new_condition(

@@ -16,12 +16,11 @@ use super::{
     tests::deployment,
 };
 use crate::{
-    cache::Key,
-    owner, pod,
+    pod,
     replicaset::{Change, manage, set_status},
     world::{Revision, Truth, at},
-    written::Written,
 };
+use controllers::{cache::Key, owner, written::Written};
 
 #[derive(Clone, Debug)]
 enum Happens {

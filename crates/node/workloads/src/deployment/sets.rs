@@ -11,7 +11,7 @@ use k8s_openapi::{
 };
 
 use super::bounds::max_surge;
-use crate::owner;
+use controllers::owner;
 
 pub const HASH: &str = "pod-template-hash";
 pub const REVISION: &str = "deployment.kubernetes.io/revision";

@@ -14,7 +14,8 @@ use k8s_openapi::{
     },
 };
 
-use crate::{bounds, owner, pod};
+use crate::{bounds, pod};
+use controllers::owner;
 
 /// Who may be evicted has to be gone by then; afterwards the eviction counts as not done.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(2);

@@ -8,7 +8,6 @@ mod tests;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
@@ -27,91 +26,60 @@ use kube::{
 pub use tests::CASES;
 
 use self::decide::Expected;
-use crate::{
-    Setting,
-    cache::{Cache, Key},
+use crate::Setting;
+use controllers::{
+    Builder, Controller, Error, Reconciler,
+    cache::{Cache, Key, Kind},
     events::{Recorder, Weight},
     owner,
-    queue::Queue,
-    worker::{Error, Reconciler, work},
 };
 
-pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
+pub fn controller(setting: &mut Setting) -> Controller {
     let (client, recorder) = setting.actor("disruption-controller", "controllermanager");
-    let (budgets, pods) = (setting.caches.of::<PodDisruptionBudget>(), setting.caches.of::<Pod>());
-    let (deployments, sets) = (setting.caches.of::<Deployment>(), setting.caches.of::<ReplicaSet>());
-    let (stateful, controllers) = (setting.caches.of::<StatefulSet>(), setting.caches.of::<ReplicationController>());
-    let queue = Arc::new(Queue::default());
-    let to = queue.clone();
-    budgets.listen(move |change| change.states().for_each(|budget| to.add(Key::of(&**budget))));
-    let (to, of) = (queue.clone(), budgets.clone());
-    pods.listen(move |change| {
+    let mut builder = setting.builder("disruption-controller");
+    let all = Budgets {
+        client,
+        recorder,
+        budgets: builder.reconcile(),
+        pods: builder.read(),
+        deployments: builder.read(),
+        sets: builder.read(),
+        stateful: builder.read(),
+        controllers: builder.read(),
+    };
+    let budgets = all.budgets.clone();
+    builder.on(&all.pods, move |change, queue| {
         for pod in change.states() {
-            for budget in of.within(pod.metadata.namespace.as_deref().unwrap_or_default()) {
+            for budget in budgets.within(pod.metadata.namespace.as_deref().unwrap_or_default()) {
                 if selects(&budget, pod) {
-                    to.add(Key::of(&*budget));
+                    queue.add(Key::of(&*budget));
                 }
             }
         }
     });
-    // How many there should be changes with those who control them.
-    let all = |queue: &Arc<Queue>, budgets: &Arc<Cache<PodDisruptionBudget>>| {
-        let (to, of) = (queue.clone(), budgets.clone());
-        move |namespace: &str| of.within(namespace).iter().for_each(|budget| to.add(Key::of(&**budget)))
-    };
-    let add = all(&queue, &budgets);
-    deployments.listen(move |change| {
-        let size =
-            |one: &Option<Arc<Deployment>>| one.as_ref().map(|one| one.spec.as_ref().and_then(|spec| spec.replicas));
-        if size(&change.old) != size(&change.new) {
-            change.states().take(1).for_each(|one| add(one.metadata.namespace.as_deref().unwrap_or_default()));
+    on_size(&builder, &all.deployments, &all.budgets, |one| one.spec.as_ref().and_then(|spec| spec.replicas));
+    on_size(&builder, &all.sets, &all.budgets, |one| one.spec.as_ref().and_then(|spec| spec.replicas));
+    on_size(&builder, &all.stateful, &all.budgets, |one| one.spec.as_ref().and_then(|spec| spec.replicas));
+    on_size(&builder, &all.controllers, &all.budgets, |one| one.spec.as_ref().and_then(|spec| spec.replicas));
+    builder.build(all)
+}
+
+/// The expected number of Pods of a budget changes with the size of their controllers.
+fn on_size<K: Kind>(
+    builder: &Builder<'_>,
+    cache: &Arc<Cache<K>>,
+    budgets: &Arc<Cache<PodDisruptionBudget>>,
+    size: fn(&K) -> Option<i32>,
+) {
+    let budgets = budgets.clone();
+    builder.on(cache, move |change, queue| {
+        let of = |state: &Option<Arc<K>>| state.as_ref().map(|one| size(one));
+        let changed = of(&change.old) != of(&change.new);
+        for one in change.states().take(1).filter(|_| changed) {
+            let all = budgets.within(one.meta().namespace.as_deref().unwrap_or_default());
+            all.iter().for_each(|budget| queue.add(Key::of(&**budget)));
         }
     });
-    let add = all(&queue, &budgets);
-    sets.listen(move |change| {
-        let size =
-            |one: &Option<Arc<ReplicaSet>>| one.as_ref().map(|one| one.spec.as_ref().and_then(|spec| spec.replicas));
-        if size(&change.old) != size(&change.new) {
-            change.states().take(1).for_each(|one| add(one.metadata.namespace.as_deref().unwrap_or_default()));
-        }
-    });
-    let add = all(&queue, &budgets);
-    stateful.listen(move |change| {
-        let size =
-            |one: &Option<Arc<StatefulSet>>| one.as_ref().map(|one| one.spec.as_ref().and_then(|spec| spec.replicas));
-        if size(&change.old) != size(&change.new) {
-            change.states().take(1).for_each(|one| add(one.metadata.namespace.as_deref().unwrap_or_default()));
-        }
-    });
-    let add = all(&queue, &budgets);
-    controllers.listen(move |change| {
-        let size = |one: &Option<Arc<ReplicationController>>| {
-            one.as_ref().map(|one| one.spec.as_ref().and_then(|spec| spec.replicas))
-        };
-        if size(&change.old) != size(&change.new) {
-            change.states().take(1).for_each(|one| add(one.metadata.namespace.as_deref().unwrap_or_default()));
-        }
-    });
-    let reconciler = Budgets {
-        client,
-        recorder,
-        budgets: budgets.clone(),
-        pods: pods.clone(),
-        deployments: deployments.clone(),
-        sets: sets.clone(),
-        stateful: stateful.clone(),
-        controllers: controllers.clone(),
-    };
-    let stop = setting.stop.clone();
-    Box::pin(async move {
-        budgets.ready().await;
-        pods.ready().await;
-        deployments.ready().await;
-        sets.ready().await;
-        stateful.ready().await;
-        controllers.ready().await;
-        work("disruption", queue, reconciler, stop).await;
-    })
 }
 
 /// Here an empty selector is all Pods, and none is nobody.

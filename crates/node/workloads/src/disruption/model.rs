@@ -12,10 +12,10 @@ use super::{
     tests::{budget, pods},
 };
 use crate::{
-    cache::Key,
     pod,
     world::{Revision, Truth, at},
 };
+use controllers::cache::Key;
 
 #[derive(Clone, Debug)]
 enum Happens {

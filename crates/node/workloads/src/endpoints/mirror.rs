@@ -14,7 +14,7 @@ use super::{
     address::{Family, Port},
     slices::{MANAGED_BY, Mold, Plan, SERVICE, Wanted, pack},
 };
-use crate::{note::Note, owner};
+use controllers::{note::Note, owner};
 
 pub const CONTROLLER: &str = "endpointslicemirroring-controller.k8s.io";
 const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";

@@ -11,7 +11,8 @@ use super::{
     mirror::{MOST, decide},
     model::World,
 };
-use crate::{conformance::Case, note::Note, world::parse};
+use crate::{conformance::Case, world::parse};
+use controllers::note::Note;
 
 pub const CASES: &[Case] = &[
     ("mirroring/slices", slices),

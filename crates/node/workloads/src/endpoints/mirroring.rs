@@ -2,44 +2,31 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
 use k8s_openapi::api::{
     core::v1::{Endpoints, Service},
     discovery::v1::EndpointSlice,
 };
 
-use super::{LATE, mirror, writer::Writer};
-use crate::{
-    Setting,
+use super::{mirror, writer::Writer};
+use crate::Setting;
+use controllers::{
+    Controller, Error, Reconciler,
     cache::{Cache, Key},
     events::{Recorder, Weight},
-    queue::Queue,
-    worker::{Error, Reconciler, work},
-    written::Written,
+    written::{CACHE_RETRY, Written},
 };
 
-pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
+pub fn controller(setting: &mut Setting) -> Controller {
     let (client, recorder) = setting.actor("endpointslicemirroring-controller", "endpoint-slice-mirroring-controller");
-    let caches = &mut setting.caches;
+    let mut builder = setting.builder("endpointslice-mirroring-controller");
     let all = Mirror {
-        writer: Writer { client, slices: caches.of(), written: Written::default() },
+        writer: Writer { client, slices: builder.read(), written: Written::default() },
         recorder,
-        services: caches.of(),
-        endpoints: caches.of(),
+        services: builder.reconcile(),
+        endpoints: builder.reconcile(),
     };
-    let queue = Arc::new(Queue::default());
-    let to = queue.clone();
-    all.services.listen(move |change| change.states().for_each(|service| to.add(Key::of(&**service))));
-    let to = queue.clone();
-    all.endpoints.listen(move |change| change.states().for_each(|endpoints| to.add(Key::of(&**endpoints))));
-    all.writer.listen(&queue, mirror::CONTROLLER);
-    let stop = setting.stop.clone();
-    Box::pin(async move {
-        all.services.ready().await;
-        all.endpoints.ready().await;
-        all.writer.slices.ready().await;
-        work("endpointslice-mirroring", queue, all, stop).await;
-    })
+    all.writer.listen(&builder, mirror::CONTROLLER);
+    builder.build(all)
 }
 
 struct Mirror {
@@ -52,7 +39,7 @@ struct Mirror {
 impl Reconciler for Mirror {
     async fn reconcile(&self, key: &Key) -> Result<Option<Duration>, Error> {
         if !self.writer.written.is_shown(key) {
-            return Ok(Some(LATE));
+            return Ok(Some(CACHE_RETRY));
         }
         let all = self.writer.of_service(key, mirror::CONTROLLER);
         let mine: Vec<&EndpointSlice> = all.iter().map(|slice| &**slice).collect();

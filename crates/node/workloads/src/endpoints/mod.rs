@@ -15,7 +15,6 @@ mod writer;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
 use k8s_openapi::api::{
     core::v1::{Endpoints, Node, Pod, Service},
     discovery::v1::EndpointSlice,
@@ -27,39 +26,33 @@ use self::writer::{Writer, this_one};
 #[cfg(test)]
 pub use self::{mirror_tests::CASES as MIRRORING, tests::CASES};
 
-use crate::{
-    Setting,
+use crate::{Setting, pod};
+use controllers::{
+    Controller, Error, Reconciler,
     cache::{Cache, Key},
-    dependents::is_going,
+    code,
+    dependents::is_namespace_terminating,
     events::{Recorder, Weight},
-    pod,
-    queue::Queue,
-    worker::{Error, Reconciler, code, work},
-    written::Written,
+    written::{CACHE_RETRY, Written},
 };
 
-/// Caches that are late are asked again after so long, should no event come.
-const LATE: Duration = Duration::from_secs(1);
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
+pub fn controller(setting: &mut Setting) -> Controller {
     let (client, recorder) = setting.actor("endpointslice-controller", "endpoint-slice-controller");
     let (old_client, _) = setting.actor("endpoint-controller", "endpoint-controller");
-    let caches = &mut setting.caches;
+    let mut builder = setting.builder("endpointslice-controller");
     let all = Slices {
-        writer: Writer { client, slices: caches.of(), written: Written::default() },
+        writer: Writer { client, slices: builder.read(), written: Written::default() },
         old_client,
         recorder,
-        services: caches.of(),
-        pods: caches.of(),
-        nodes: caches.of(),
-        endpoints: caches.of(),
+        services: builder.reconcile(),
+        pods: builder.read(),
+        nodes: builder.read(),
+        endpoints: builder.reconcile(),
     };
-    let queue = Arc::new(Queue::default());
-    let to = queue.clone();
-    all.services.listen(move |change| change.states().for_each(|service| to.add(Key::of(&**service))));
-    let (to, services) = (queue.clone(), all.services.clone());
-    all.pods.listen(move |change| {
+    let services = all.services.clone();
+    builder.on(&all.pods, move |change, queue| {
         if let (Some(old), Some(new)) = (&change.old, &change.new)
             && view(old) == view(new)
         {
@@ -68,22 +61,12 @@ pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
         let namespace = change.states().find_map(|pod| pod.metadata.namespace.clone()).unwrap_or_default();
         for service in services.within(&namespace) {
             if change.states().any(|pod| address::selects(&service, pod)) {
-                to.add(Key::of(&*service));
+                queue.add(Key::of(&*service));
             }
         }
     });
-    all.writer.listen(&queue, slices::CONTROLLER);
-    let to = queue.clone();
-    all.endpoints.listen(move |change| change.states().for_each(|endpoints| to.add(Key::of(&**endpoints))));
-    let stop = setting.stop.clone();
-    Box::pin(async move {
-        all.services.ready().await;
-        all.pods.ready().await;
-        all.nodes.ready().await;
-        all.writer.slices.ready().await;
-        all.endpoints.ready().await;
-        work("endpointslice", queue, all, stop).await;
-    })
+    all.writer.listen(&builder, slices::CONTROLLER);
+    builder.build(all)
 }
 
 /// What Services see of a Pod: the rest of it may change without them.
@@ -110,7 +93,7 @@ struct Slices {
 impl Reconciler for Slices {
     async fn reconcile(&self, key: &Key) -> Result<Option<Duration>, Error> {
         if !self.writer.written.is_shown(key) {
-            return Ok(Some(LATE));
+            return Ok(Some(CACHE_RETRY));
         }
         let all = self.writer.of_service(key, slices::CONTROLLER);
         let mine: Vec<&EndpointSlice> = all.iter().map(|slice| &**slice).collect();
@@ -154,7 +137,7 @@ impl Slices {
         };
         match written {
             Ok(made) => self.writer.written.wrote(key, &self.endpoints, &made),
-            Err(error) if is_going(&error) => {}
+            Err(error) if is_namespace_terminating(&error) => {}
             Err(error) => return Err(error.into()),
         }
         Ok(())

@@ -11,7 +11,8 @@ use k8s_openapi::{
 };
 
 use super::address::{self, Family, HEADLESS, Port};
-use crate::{owner, pod};
+use crate::pod;
+use controllers::owner;
 
 pub const SERVICE: &str = "kubernetes.io/service-name";
 pub const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";

@@ -10,11 +10,11 @@ use kube::{
 };
 
 use super::slices;
-use crate::{
+use controllers::{
+    Builder, Error,
     cache::{Cache, Key},
-    dependents::is_going,
-    queue::Queue,
-    worker::{Error, code},
+    code,
+    dependents::is_namespace_terminating,
     written::Written,
 };
 
@@ -26,12 +26,11 @@ pub struct Writer {
 
 impl Writer {
     /// Changes of a controller's slices are put into its queue, by their Service.
-    pub fn listen(&self, queue: &Arc<Queue>, controller: &'static str) {
-        let to = queue.clone();
-        self.slices.listen(move |change| {
+    pub fn listen(&self, builder: &Builder<'_>, controller: &'static str) {
+        builder.on(&self.slices, move |change, queue| {
             for slice in change.states() {
                 if let Some(service) = slices::service_of(slice, controller) {
-                    to.add(Key::new(slice.metadata.namespace.as_deref().unwrap_or_default(), service));
+                    queue.add(Key::new(slice.metadata.namespace.as_deref().unwrap_or_default(), service));
                 }
             }
         });
@@ -53,7 +52,7 @@ impl Writer {
         for slice in &plan.create {
             match api.create(&PostParams::default(), slice).await {
                 Ok(made) => self.written.wrote(key, &self.slices, &made),
-                Err(error) if is_going(&error) => {}
+                Err(error) if is_namespace_terminating(&error) => {}
                 Err(error) => return Err(error.into()),
             }
         }

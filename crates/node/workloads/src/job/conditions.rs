@@ -9,7 +9,7 @@ use super::{
     decide::{Count, Plan, at},
     indexes, pod,
 };
-use crate::note::Note;
+use controllers::note::Note;
 
 /// Success or failure that is decided, though Pods may still be there.
 #[derive(Clone, Debug, PartialEq, Eq)]

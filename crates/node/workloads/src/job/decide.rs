@@ -20,7 +20,7 @@ use super::{
     indexes::{self, Indexes},
     pod, wanted,
 };
-use crate::note::Note;
+use controllers::note::Note;
 
 /// So many Pods at a time: the rest follows when these are seen.
 pub const AT_ONCE: usize = 500;

@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::{BoxFuture, join_all};
+use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::{
@@ -32,48 +32,28 @@ pub use conditions::{finished, succeeded_at};
 #[cfg(test)]
 pub use tests::CASES;
 
-use crate::{
-    Setting,
+use crate::Setting;
+use controllers::{
+    Controller, Error, Reconciler,
+    batch::slow_start,
     cache::{Cache, Key},
+    code,
     dependents::Dependents,
     owner::{self, Selects},
-    queue::Queue,
-    replicaset::{new_orphan, owners_of},
-    worker::{Error, Reconciler, code, slow_start, work},
-    written::Written,
+    written::{CACHE_RETRY, Written},
 };
 
-/// Caches that are late are asked again after so long, should no event come.
-const LATE: Duration = Duration::from_secs(1);
 /// A Job that may not be deleted here, because the center sent it, is tried again after so long.
 const KEPT: Duration = Duration::from_secs(600);
 
-pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
+pub fn controller(setting: &mut Setting) -> Controller {
     let (client, recorder) = setting.actor("job-controller", "job-controller");
     let (cleaner, _) = setting.actor("ttl-after-finished-controller", "ttl-after-finished-controller");
-    let (jobs, pods) = (setting.caches.of::<Job>(), setting.caches.of::<Pod>());
-    let queue = Arc::new(Queue::default());
-    let to = queue.clone();
-    jobs.listen(move |change| change.states().for_each(|job| to.add(Key::of(&**job))));
-    let (to, of) = (queue.clone(), jobs.clone());
-    pods.listen(move |change| {
-        owners_of::<Job>(change).for_each(|owner| to.add(owner));
-        if let Some(orphan) = new_orphan(change) {
-            for job in of.within(orphan.metadata.namespace.as_deref().unwrap_or_default()) {
-                if selects(&job).is_ok_and(|selects| selects.selects(&**orphan)) {
-                    to.add(Key::of(&*job));
-                }
-            }
-        }
-    });
-    let dependents = Dependents { client: client.clone(), pods: pods.clone(), written: Written::default(), recorder };
-    let reconciler = Jobs { client, cleaner, jobs: jobs.clone(), dependents };
-    let stop = setting.stop.clone();
-    Box::pin(async move {
-        jobs.ready().await;
-        pods.ready().await;
-        work("job", queue, reconciler, stop).await;
-    })
+    let mut builder = setting.builder("job-controller");
+    let jobs = builder.reconcile();
+    let dependents = Dependents { client: client.clone(), pods: builder.read(), written: Written::default(), recorder };
+    builder.on_adoptable(&dependents.pods, &jobs, selects);
+    builder.build(Jobs { client, cleaner, jobs, dependents })
 }
 
 fn selects(job: &Job) -> Result<Selects, Error> {
@@ -99,7 +79,7 @@ impl Reconciler for Jobs {
             return Ok(None);
         };
         if !is_shown {
-            return Ok(Some(LATE));
+            return Ok(Some(CACHE_RETRY));
         }
         let now = Timestamp::now();
         if let Some(at) = decide::expires(&job).filter(|_| !owner::is_deleting(&job.metadata)) {

@@ -14,11 +14,8 @@ use super::{
     decide::{Plan, decide, with_made},
     finished, pod,
 };
-use crate::{
-    cache::Key,
-    world::{Revision, Truth, at, parse},
-    written::Written,
-};
+use crate::world::{Revision, Truth, at, parse};
+use controllers::{cache::Key, written::Written};
 
 pub struct World {
     pub jobs: Truth<Job>,

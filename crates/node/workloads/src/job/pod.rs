@@ -9,8 +9,8 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use crate::owner;
 pub use crate::pod::{condition, is_active, is_deleting as is_terminating, is_finished as is_over, is_ready, phase};
+use controllers::owner;
 
 pub const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 pub const INDEX: &str = "batch.kubernetes.io/job-completion-index";

@@ -12,7 +12,6 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
@@ -32,64 +31,53 @@ use tokio::time::Instant;
 
 pub use self::decide::is_ready;
 
-use crate::{
-    Setting,
+use crate::{Setting, pod, scheduler::fit};
+use controllers::{
+    Controller, Error, Reconciler,
     cache::{Cache, Key},
+    code,
     events::{Recorder, Weight},
-    pod,
-    queue::Queue,
-    scheduler::fit,
-    worker::{Error, Reconciler, code, work},
 };
 
 const LEASES: &str = "kube-node-lease";
 
-pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
+pub fn controller(setting: &mut Setting) -> Controller {
     let (client, recorder) = setting.actor("node-controller", "node-controller");
-    let (nodes, pods) = (setting.caches.of::<Node>(), setting.caches.of::<Pod>());
-    let leases = setting.caches.of::<Lease>();
-    let queue = Arc::new(Queue::default());
-    // Whether anybody is evicted depends on all of them.
-    let (to, of) = (queue.clone(), nodes.clone());
-    nodes.listen(move |change| {
-        let ready = |node: &Option<Arc<Node>>| node.as_ref().is_some_and(|node| is_ready(node));
-        if ready(&change.old) == ready(&change.new) {
-            change.states().take(1).for_each(|node| to.add(Key::of(&**node)));
-        } else {
-            of.all().iter().for_each(|node| to.add(Key::of(&**node)));
-        }
-    });
-    let to = queue.clone();
-    leases.listen(move |change| {
-        if let Some(lease) = change.new.as_ref().filter(|lease| lease.metadata.namespace.as_deref() == Some(LEASES)) {
-            to.add(Key::new("", lease.metadata.name.as_deref().unwrap_or_default()));
-        }
-    });
-    // A Pod that comes to a node which is not well.
-    let (to, of) = (queue.clone(), nodes.clone());
-    pods.listen(move |change| {
-        let node = |pod: &Option<Arc<Pod>>| pod.as_ref().and_then(|pod| pod::node(pod).map(str::to_owned));
-        if let Some(name) = node(&change.new).filter(|name| node(&change.old).as_ref() != Some(name))
-            && of.get(&Key::new("", &name)).is_some_and(|node| has_pods_to_leave(&node))
-        {
-            to.add(Key::new("", &name));
-        }
-    });
-    let reconciler = Nodes {
+    let mut builder = setting.builder("node-lifecycle-controller");
+    let all = Nodes {
         client,
         recorder,
-        nodes: nodes.clone(),
-        pods: pods.clone(),
-        leases: leases.clone(),
+        nodes: builder.read(),
+        pods: builder.read(),
+        leases: builder.read(),
         heard: Mutex::default(),
     };
-    let stop = setting.stop.clone();
-    Box::pin(async move {
-        nodes.ready().await;
-        pods.ready().await;
-        leases.ready().await;
-        work("node-lifecycle", queue, reconciler, stop).await;
-    })
+    // Whether any Pod is evicted depends on all nodes.
+    let nodes = all.nodes.clone();
+    builder.on(&all.nodes, move |change, queue| {
+        let ready = |node: &Option<Arc<Node>>| node.as_ref().is_some_and(|node| is_ready(node));
+        if ready(&change.old) == ready(&change.new) {
+            change.states().take(1).for_each(|node| queue.add(Key::of(&**node)));
+        } else {
+            nodes.all().iter().for_each(|node| queue.add(Key::of(&**node)));
+        }
+    });
+    builder.on(&all.leases, |change, queue| {
+        if let Some(lease) = change.new.as_ref().filter(|lease| lease.metadata.namespace.as_deref() == Some(LEASES)) {
+            queue.add(Key::new("", lease.metadata.name.as_deref().unwrap_or_default()));
+        }
+    });
+    // A Pod may come to a node that is not well.
+    let nodes = all.nodes.clone();
+    builder.on(&all.pods, move |change, queue| {
+        let node = |pod: &Option<Arc<Pod>>| pod.as_ref().and_then(|pod| pod::node(pod).map(str::to_owned));
+        if let Some(name) = node(&change.new).filter(|name| node(&change.old).as_ref() != Some(name))
+            && nodes.get(&Key::new("", &name)).is_some_and(|node| has_pods_to_leave(&node))
+        {
+            queue.add(Key::new("", &name));
+        }
+    });
+    builder.build(all)
 }
 
 /// What a node said last, and when that was heard here: clocks of nodes may be wrong.

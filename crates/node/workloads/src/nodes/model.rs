@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 
 use super::decide::{PATIENCE, decide, is_ready, ready};
 use crate::{
-    cache::{Key, Kind, revision_of},
     pod,
     scheduler::fit,
     world::{Revision, Truth, at, parse},
 };
+use controllers::cache::{Key, Kind, revision_of};
 
 const NAMES: [&str; 3] = ["n0", "n1", "n2"];
 

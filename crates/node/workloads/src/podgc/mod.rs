@@ -10,7 +10,7 @@ mod tests;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use futures::{StreamExt, future::BoxFuture, stream};
+use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{Node, Pod},
@@ -23,50 +23,41 @@ use kube::{
 use serde_json::json;
 #[cfg(test)]
 pub use tests::CASES;
-use tokio::{
-    sync::{Notify, watch},
-    time::Instant,
-};
+use tokio::{sync::Mutex, time::Instant};
 
 use self::decide::{Missing, Why};
-use crate::{
-    Setting,
+use crate::{Setting, nodes::is_ready, pod, scheduler::fit};
+use controllers::{
+    Controller, Error, Reconciler,
     cache::{Cache, Key},
-    nodes::is_ready,
-    pod,
-    scheduler::fit,
-    worker::{code, is_woken},
+    code,
 };
 
-/// So many are deleted at the same time.
-const TOGETHER: usize = 8;
-const AFTER_FAILURE: Duration = Duration::from_secs(20);
+/// Pods that are deleted at the same time.
+const MAX_DELETIONS: usize = 8;
+const RETRY_WAIT: Duration = Duration::from_secs(20);
 
-pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
+pub fn controller(setting: &mut Setting) -> Controller {
     let client = (setting.clients)("pod-garbage-collector");
-    let (nodes, pods) = (setting.caches.of::<Node>(), setting.caches.of::<Pod>());
-    let wake = Arc::new(Notify::new());
-    let to = wake.clone();
-    nodes.listen(move |change| {
+    let kept = setting.options.terminated_pods;
+    let mut builder = setting.builder("pod-garbage-collector-controller").in_passes();
+    let collector =
+        Collector { client, nodes: builder.read(), pods: builder.read(), kept, missing: Mutex::new(Missing::new()) };
+    builder.pass_if(&collector.nodes, |change| {
         let view = |node: &Option<Arc<Node>>| node.as_ref().map(|node| (is_ready(node), fit::taints(node).to_vec()));
-        if view(&change.old) != view(&change.new) {
-            to.notify_one();
-        }
+        view(&change.old) != view(&change.new)
     });
-    let (to, of) = (wake.clone(), nodes.clone());
-    pods.listen(move |change| {
-        let Some(new) = &change.new else { return };
+    let nodes = collector.nodes.clone();
+    builder.pass_if(&collector.pods, move |change| {
+        let Some(new) = &change.new else { return false };
         let was = |is: fn(&Pod) -> bool| change.old.as_ref().is_some_and(|old| is(old));
         let ended = pod::is_finished(new) && !was(pod::is_finished);
         let goes = pod::is_deleting(new) && !was(pod::is_deleting);
-        let is_away = |name: &str| of.get(&Key::new("", name)).is_none();
+        let is_away = |name: &str| nodes.get(&Key::new("", name)).is_none();
         let came = change.old.as_ref().is_none_or(|old| pod::node(old).is_none());
-        if ended || goes || came && pod::node(new).is_some_and(is_away) {
-            to.notify_one();
-        }
+        ended || goes || came && pod::node(new).is_some_and(is_away)
     });
-    let collector = Collector { client, nodes, pods, kept: setting.options.terminated_pods };
-    Box::pin(collector.run(wake, setting.stop.clone()))
+    builder.build(collector)
 }
 
 struct Collector {
@@ -74,19 +65,16 @@ struct Collector {
     nodes: Arc<Cache<Node>>,
     pods: Arc<Cache<Pod>>,
     kept: usize,
+    missing: Mutex<Missing>,
+}
+
+impl Reconciler for Collector {
+    async fn reconcile(&self, _: &Key) -> Result<Option<Duration>, Error> {
+        Ok(self.pass(&mut *self.missing.lock().await).await)
+    }
 }
 
 impl Collector {
-    async fn run(self, wake: Arc<Notify>, mut stop: watch::Receiver<bool>) {
-        self.nodes.ready().await;
-        self.pods.ready().await;
-        let mut missing = Missing::new();
-        let mut again = self.pass(&mut missing).await;
-        while is_woken(&wake, again, &mut stop).await {
-            again = self.pass(&mut missing).await;
-        }
-    }
-
     async fn pass(&self, missing: &mut Missing) -> Option<Duration> {
         let mut plan = decide::decide(&self.pods.all(), &self.nodes.all(), missing, self.kept, Instant::now());
         let mut failed = false;
@@ -104,10 +92,10 @@ impl Collector {
         }
         plan.delete
             .retain(|(pod, why)| *why != Why::NodeGone || !pod::node(pod).is_some_and(|node| not_gone.contains(node)));
-        let deleted = stream::iter(plan.delete).map(|(pod, why)| self.delete(pod, why)).buffer_unordered(TOGETHER);
+        let deleted = stream::iter(plan.delete).map(|(pod, why)| self.delete(pod, why)).buffer_unordered(MAX_DELETIONS);
         let all: Vec<bool> = deleted.collect().await;
         failed |= all.contains(&false);
-        [plan.again, failed.then_some(AFTER_FAILURE)].into_iter().flatten().min()
+        [plan.again, failed.then_some(RETRY_WAIT)].into_iter().flatten().min()
     }
 
     /// Nobody ends it in an orderly way any more: it failed, and is gone at once.

@@ -15,10 +15,10 @@ use super::{
     tests::{node, pod},
 };
 use crate::{
-    cache::Key,
     pod,
     world::{Revision, Truth, at},
 };
+use controllers::cache::Key;
 
 const KEPT: usize = 3;
 const NAMES: [&str; 3] = ["n0", "n1", "n2"];

@@ -1,15 +1,15 @@
 //! ReplicaSets and ReplicationControllers: as many Pods of one template as were asked for.
 
-mod controllers;
 mod decide;
 #[cfg(test)]
 mod model;
+mod replication;
 #[cfg(test)]
 mod tests;
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
-use futures::future::{BoxFuture, join_all};
+use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::{
     NamespaceResourceScope,
@@ -21,31 +21,27 @@ use k8s_openapi::{
 use kube::{Api, Client, Resource, api::PostParams};
 use serde::Serialize;
 
-#[cfg(test)]
-pub use controllers::tests::CASES as CONTROLLERS;
 pub use decide::some;
 #[cfg(test)]
 pub use decide::{Change, manage, status as set_status};
 #[cfg(test)]
+pub use replication::tests::CASES as CONTROLLERS;
+#[cfg(test)]
 pub use tests::CASES;
 
-use crate::{
-    Setting,
-    cache::{self, Cache, Key, Kind},
+use crate::{Setting, pod};
+use controllers::{
+    Controller, Error, Reconciler,
+    batch::slow_start,
+    cache::{Cache, Key, Kind},
     dependents::Dependents,
     owner::{self, Selects},
-    pod,
-    queue::Queue,
-    worker::{Error, Reconciler, slow_start, work},
-    written::Written,
+    written::{CACHE_RETRY, Written},
 };
-
-/// Caches that are late are asked again after so long, should no event come.
-const LATE: Duration = Duration::from_secs(1);
 
 /// A kind that has as many Pods of one template as were asked for.
 pub trait Set: Kind + Resource<Scope = NamespaceResourceScope> + Serialize {
-    /// The controller, in `--controllers`' words.
+    /// The controller's task.
     const NAME: &'static str;
     /// The controller's account, and how its events name it.
     const ACCOUNT: &'static str;
@@ -57,7 +53,7 @@ pub trait Set: Kind + Resource<Scope = NamespaceResourceScope> + Serialize {
 }
 
 impl Set for ReplicaSet {
-    const NAME: &'static str = "replicaset";
+    const NAME: &'static str = "replicaset-controller";
     const ACCOUNT: &'static str = "replicaset-controller";
 
     fn as_set(&self) -> Cow<'_, ReplicaSet> {
@@ -69,59 +65,21 @@ impl Set for ReplicaSet {
     }
 }
 
-pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
-    run::<ReplicaSet>(setting)
+pub fn controller(setting: &mut Setting) -> Controller {
+    make::<ReplicaSet>(setting)
 }
 
-pub fn of_controllers(setting: &mut Setting) -> BoxFuture<'static, ()> {
-    run::<ReplicationController>(setting)
+pub fn of_controllers(setting: &mut Setting) -> Controller {
+    make::<ReplicationController>(setting)
 }
 
-fn run<S: Set>(setting: &mut Setting) -> BoxFuture<'static, ()> {
+fn make<S: Set>(setting: &mut Setting) -> Controller {
     let (client, recorder) = setting.actor(S::ACCOUNT, S::ACCOUNT);
-    let (sets, pods) = (setting.caches.of::<S>(), setting.caches.of::<Pod>());
-    let queue = Arc::new(Queue::default());
-    let to = queue.clone();
-    sets.listen(move |change| change.states().for_each(|set| to.add(Key::of(&**set))));
-    let (to, of) = (queue.clone(), sets.clone());
-    pods.listen(move |change| {
-        owners_of::<S>(change).for_each(|owner| to.add(owner));
-        if let Some(orphan) = new_orphan(change) {
-            for set in of.within(orphan.metadata.namespace.as_deref().unwrap_or_default()) {
-                if selects(&set.as_set()).is_ok_and(|selects| selects.selects(&**orphan)) {
-                    to.add(Key::of(&*set));
-                }
-            }
-        }
-    });
-    let dependents = Dependents { client: client.clone(), pods: pods.clone(), written: Written::default(), recorder };
-    let reconciler = Sets { client, sets: sets.clone(), dependents };
-    let stop = setting.stop.clone();
-    Box::pin(async move {
-        sets.ready().await;
-        pods.ready().await;
-        work(S::NAME, queue, reconciler, stop).await;
-    })
-}
-
-/// Whoever of this kind controls an object, or did before the change.
-pub fn owners_of<O: Kind>(change: &cache::Change<impl Kind>) -> impl Iterator<Item = Key> {
-    let mut keys: Vec<Key> = change.states().filter_map(|object| owner::controller_key::<O>(object.meta())).collect();
-    keys.dedup();
-    keys.into_iter()
-}
-
-/// A Pod that nobody controls, if it could be somebody's since this change.
-pub fn new_orphan<K: Kind>(change: &cache::Change<K>) -> Option<&Arc<K>> {
-    let new = change.new.as_ref()?;
-    if owner::controller_of(new.meta()).is_some() || owner::is_deleting(new.meta()) {
-        return None;
-    }
-    let is_new = change
-        .old
-        .as_ref()
-        .is_none_or(|old| old.meta().labels != new.meta().labels || owner::controller_of(old.meta()).is_some());
-    is_new.then_some(new)
+    let mut builder = setting.builder(S::NAME);
+    let sets = builder.reconcile::<S>();
+    let dependents = Dependents { client: client.clone(), pods: builder.read(), written: Written::default(), recorder };
+    builder.on_adoptable(&dependents.pods, &sets, |set: &S| selects(&set.as_set()));
+    builder.build(Sets { client, sets, dependents })
 }
 
 pub fn selects(set: &ReplicaSet) -> Result<Selects, Error> {
@@ -144,7 +102,7 @@ impl<S: Set> Reconciler for Sets<S> {
         // Asked before the Pods are read: what is shown by now is in what is read next. A status that knows less than what was done already would
         // be worse than none: a Deployment decides by it.
         if !self.dependents.written.is_shown(key) {
-            return Ok(Some(LATE));
+            return Ok(Some(CACHE_RETRY));
         }
         let pods = self.dependents.pods.within(&key.namespace);
         let (api, selects) = (Api::<S>::namespaced(self.client.clone(), &key.namespace), selects(&set)?);
@@ -155,7 +113,7 @@ impl<S: Set> Reconciler for Sets<S> {
         let failure = managed.as_ref().err().map(|(reason, error)| decide::Failure {
             reason,
             message: match error {
-                Error::Api(error) => crate::dependents::told(error),
+                Error::Api(error) => controllers::dependents::message_of(error),
                 other => other.to_string(),
             },
         });

@@ -7,11 +7,10 @@ use proptest::prelude::*;
 
 use super::{decide, tests::set};
 use crate::{
-    cache::Key,
     pod,
     world::{Revision, Truth, at},
-    written::Written,
 };
+use controllers::{cache::Key, written::Written};
 
 #[derive(Clone, Copy, Debug)]
 enum Happens {

@@ -8,11 +8,11 @@ use serde_json::json;
 
 use super::decide::{BURST, Change, Failure, manage, status};
 use crate::{
-    cache::Key,
     conformance::Case,
     pod,
     world::{at, parse, set_ready},
 };
+use controllers::cache::Key;
 
 pub const CASES: &[Case] = &[
     ("replicaset/creates-missing", creates_missing),

@@ -32,17 +32,14 @@ use std::{
     time::Duration,
 };
 
-use futures::{StreamExt, future::BoxFuture, stream};
+use futures::{StreamExt, stream};
 use k8s_openapi::api::{
     core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod},
     policy::v1::PodDisruptionBudget,
     storage::v1::StorageClass,
 };
 use kube::{Api, Client, api::ListParams};
-use tokio::{
-    sync::{Notify, watch},
-    time::Instant,
-};
+use tokio::{sync::Mutex, time::Instant};
 #[cfg(test)]
 pub use {
     preempt_tests::CASES as PREEMPTION, spread_tests::CASES as SPREAD, tests::CASES, volumes_tests::CASES as VOLUMES,
@@ -54,76 +51,62 @@ use self::{
     preempt::Budget,
     volumes::Volumes,
 };
-use crate::{
-    Setting,
-    cache::{Cache, Key, Kind},
+use crate::{Setting, pod};
+use controllers::{
+    Controller, Error, Reconciler,
+    cache::{Cache, Key},
     events::Recorder,
-    pod,
-    worker::is_woken,
 };
 
-/// So many bindings are written at the same time.
-const TOGETHER: usize = 16;
-/// So many Pods are decided about at a stretch.
-const BREATH: usize = 16;
-const AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// Bindings that are written at the same time.
+const MAX_BINDINGS: usize = 16;
+/// Pods that are decided about before other tasks have their turn.
+const PODS_PER_TURN: usize = 16;
+const RETRY_WAIT: Duration = Duration::from_secs(1);
 
-pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
+pub fn controller(setting: &mut Setting) -> Controller {
     let (client, recorder) = setting.actor("system:kube-scheduler", decide::NAME);
-    let (nodes, pods) = (setting.caches.of::<Node>(), setting.caches.of::<Pod>());
-    let wake = Arc::new(Notify::new());
-    let to = wake.clone();
-    // Nodes report every few seconds that they are alive: that alone makes no room.
-    nodes.listen(move |change| {
-        let matters = match (&change.old, &change.new) {
-            (Some(old), Some(new)) => {
-                let room = |node: &Node| node.status.as_ref().and_then(|status| status.allocatable.clone());
-                old.spec != new.spec || old.metadata.labels != new.metadata.labels || room(old) != room(new)
-            }
-            _ => true,
-        };
-        if matters {
-            to.notify_one();
-        }
-    });
-    let to = wake.clone();
-    pods.listen(move |change| {
-        let waits = change.new.as_ref().is_some_and(|pod| is_pending(pod));
-        let leaves = change.new.as_ref().is_none_or(|pod| pod::is_finished(pod));
-        let moved = change.states().any(|pod| pod::node(pod).is_some())
-            && change.old.as_ref().map(|old| &old.metadata.labels)
-                != change.new.as_ref().map(|new| &new.metadata.labels);
-        if waits || leaves || moved {
-            to.notify_one();
-        }
-    });
-    let claims: Arc<Cache<PersistentVolumeClaim>> = setting.caches.of();
-    let (volumes, classes) = (setting.caches.of::<PersistentVolume>(), setting.caches.of::<StorageClass>());
-    wake_on(&claims, &wake);
-    wake_on(&volumes, &wake);
-    wake_on(&classes, &wake);
-    let budgets = setting.caches.of();
-    let stop = setting.stop.clone();
+    let mut builder = setting.builder("scheduler-controller").in_passes();
     let rim = Rim {
         client,
         recorder,
-        nodes,
-        pods,
-        claims,
-        volumes,
-        classes,
-        budgets,
+        nodes: builder.read(),
+        pods: builder.read(),
+        claims: builder.reconcile_all(),
+        volumes: builder.reconcile_all(),
+        classes: builder.reconcile_all(),
+        budgets: builder.read(),
         assumed: HashMap::new(),
         told: HashMap::new(),
         nominated: HashMap::new(),
         going: HashSet::new(),
     };
-    Box::pin(rim.run(wake, stop))
+    // Nodes report every few seconds that they are alive: that alone makes no room.
+    builder.pass_if(&rim.nodes, |change| match (&change.old, &change.new) {
+        (Some(old), Some(new)) => {
+            let room = |node: &Node| node.status.as_ref().and_then(|status| status.allocatable.clone());
+            old.spec != new.spec || old.metadata.labels != new.metadata.labels || room(old) != room(new)
+        }
+        _ => true,
+    });
+    builder.pass_if(&rim.pods, |change| {
+        let waits = change.new.as_ref().is_some_and(|pod| is_pending(pod));
+        let leaves = change.new.as_ref().is_none_or(|pod| pod::is_finished(pod));
+        let moved = change.states().any(|pod| pod::node(pod).is_some())
+            && change.old.as_ref().map(|old| &old.metadata.labels)
+                != change.new.as_ref().map(|new| &new.metadata.labels);
+        waits || leaves || moved
+    });
+    builder.build(Passes(Mutex::new(rim)))
 }
 
-fn wake_on<K: Kind>(cache: &Arc<Cache<K>>, wake: &Arc<Notify>) {
-    let to = wake.clone();
-    cache.listen(move |_| to.notify_one());
+/// The scheduler as a reconciler. There is one pass at a time.
+struct Passes(Mutex<Rim>);
+
+impl Reconciler for Passes {
+    async fn reconcile(&self, _: &Key) -> Result<Option<Duration>, Error> {
+        Ok(self.0.lock().await.pass().await)
+    }
 }
 
 struct Rim {
@@ -146,20 +129,7 @@ struct Rim {
 }
 
 impl Rim {
-    async fn run(mut self, wake: Arc<Notify>, mut stop: watch::Receiver<bool>) {
-        self.nodes.ready().await;
-        self.pods.ready().await;
-        self.claims.ready().await;
-        self.volumes.ready().await;
-        self.classes.ready().await;
-        self.budgets.ready().await;
-        let mut again = self.pass().await;
-        while is_woken(&wake, again, &mut stop).await {
-            again = self.pass().await;
-        }
-    }
-
-    /// Tries all who wait. What comes back is after how long to try again although nothing happened.
+    /// Tries all Pods that wait. The result is the time after which to try again although nothing happened.
     async fn pass(&mut self) -> Option<Duration> {
         let pods = self.pods.all();
         let by_uid: HashMap<&str, &Arc<Pod>> =
@@ -183,8 +153,8 @@ impl Rim {
         let mut scheduler = Scheduler::new(&nodes, &pods, placed, nominated, self.going.clone(), &known);
         let mut verdicts: Vec<(Arc<Pod>, Verdict)> = Vec::with_capacity(waiting.len());
         for (number, pod) in waiting.into_iter().enumerate() {
-            // Others want to run, too, where a thousand wait.
-            if number % BREATH == BREATH - 1 {
+            // A pass over a thousand Pods must not hold up other tasks.
+            if number % PODS_PER_TURN == PODS_PER_TURN - 1 {
                 tokio::task::yield_now().await;
             }
             let verdict = scheduler.schedule(&pod);
@@ -196,7 +166,7 @@ impl Rim {
         for (pod, verdict) in others {
             is_done &= self.act(&pod, verdict).await;
         }
-        (!is_done).then_some(AFTER_FAILURE)
+        (!is_done).then_some(RETRY_WAIT)
     }
 
     async fn bind_all(&mut self, verdicts: Vec<(Arc<Pod>, Verdict)>) -> bool {
@@ -210,7 +180,7 @@ impl Rim {
         let this = &*self;
         let failed: Vec<Arc<Pod>> = stream::iter(bindings)
             .map(|(pod, node)| async move { this.bind(&pod, &node).await.err().map(|()| pod) })
-            .buffer_unordered(TOGETHER)
+            .buffer_unordered(MAX_BINDINGS)
             .filter_map(async |failed| failed)
             .collect()
             .await;

@@ -17,10 +17,10 @@ use super::{
     uid,
 };
 use crate::{
-    cache::Key,
     pod,
     world::{Revision, Truth},
 };
+use controllers::cache::Key;
 
 #[derive(Clone, Debug)]
 enum Happens {

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 
 use super::{affinity::Namespaces, filter::Ask, fit, neighbours, place::Place, spread};
-use crate::owner;
+use controllers::owner;
 
 /// What a Pod that asks for nothing counts as, in thousandths.
 const LEAST_CPU: i128 = 100;

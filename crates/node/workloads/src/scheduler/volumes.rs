@@ -10,7 +10,8 @@ use k8s_openapi::api::{
 use kube::core::{Selector, SelectorExt};
 
 use super::fit;
-use crate::{cache::Key, owner, quantity::milli};
+use crate::quantity::milli;
+use controllers::{cache::Key, owner};
 
 /// Says for which node a claim is to be made.
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";

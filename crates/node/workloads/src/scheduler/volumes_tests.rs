@@ -8,7 +8,8 @@ use super::{
     tests::{at, merge, on, pod, verdicts, zoned},
     volumes::Volumes,
 };
-use crate::{cache::Key, conformance::Case, world::parse};
+use crate::{conformance::Case, world::parse};
+use controllers::cache::Key;
 
 pub const CASES: &[Case] = &[
     ("scheduler/volumes-missing", missing),

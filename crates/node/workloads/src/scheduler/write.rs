@@ -15,7 +15,8 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::{Rim, decide::NAME, nominated_of, uid, volumes::SELECTED_NODE};
-use crate::{cache::Key, dependents::told, events::Weight, pod, worker::code};
+use crate::pod;
+use controllers::{cache::Key, code, dependents::message_of, events::Weight};
 
 /// Who finds no place is told so again after so long, at the earliest.
 const TELL_AGAIN: Duration = Duration::from_secs(60);
@@ -51,7 +52,7 @@ impl Rim {
             // It is gone, or somebody else was faster: the cache will say so.
             Err(error) if matches!(code(&error), 404 | 409) => Err(()),
             Err(error) => {
-                let message = format!("binding rejected: {}", told(&error));
+                let message = format!("binding rejected: {}", message_of(&error));
                 self.recorder.tell(&**pod, Weight::Warning, "FailedScheduling", message);
                 Err(())
             }

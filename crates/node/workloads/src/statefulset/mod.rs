@@ -11,7 +11,6 @@ mod told;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::{ControllerRevision, StatefulSet},
@@ -29,70 +28,46 @@ use self::{
     decide::{Found, Plan, decide},
     revision::Write,
 };
-use crate::{
-    Setting,
+use crate::Setting;
+use controllers::{
+    Controller, Error, Reconciler,
+    batch::slow_start,
     cache::{Cache, Key},
-    dependents::{is_going, told as words},
+    code,
+    dependents::{is_namespace_terminating, message_of},
     events::Recorder,
     note::Note,
     owner::{self, Selects},
-    queue::Queue,
-    replicaset::{new_orphan, owners_of},
-    worker::{Error, Reconciler, code, slow_start, work},
-    written::Written,
+    written::{CACHE_RETRY, Written},
 };
 
-/// Caches that are late are asked again after so long, should no event come.
-const LATE: Duration = Duration::from_secs(1);
-
-pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
+pub fn controller(setting: &mut Setting) -> Controller {
     let (client, recorder) = setting.actor("statefulset-controller", "statefulset-controller");
-    let caches = &mut setting.caches;
+    let mut builder = setting.builder("statefulset-controller");
     let all = StatefulSets {
         client,
         recorder,
-        sets: caches.of(),
-        pods: caches.of(),
-        revisions: caches.of(),
-        claims: caches.of(),
+        sets: builder.reconcile(),
+        pods: builder.read(),
+        revisions: builder.read(),
+        claims: builder.read(),
         written: Written::default(),
     };
-    let queue = Arc::new(Queue::default());
-    let to = queue.clone();
-    all.sets.listen(move |change| change.states().for_each(|set| to.add(Key::of(&**set))));
-    let (to, of) = (queue.clone(), all.sets.clone());
-    all.pods.listen(move |change| {
-        owners_of::<StatefulSet>(change).for_each(|owner| to.add(owner));
-        if let Some(orphan) = new_orphan(change) {
-            for set in of.within(orphan.metadata.namespace.as_deref().unwrap_or_default()) {
-                if selects(&set).is_ok_and(|selects| selects.selects(&**orphan)) {
-                    to.add(Key::of(&*set));
-                }
-            }
-        }
-    });
-    let to = queue.clone();
-    all.revisions.listen(move |change| owners_of::<StatefulSet>(change).for_each(|owner| to.add(owner)));
-    let (to, of) = (queue.clone(), all.sets.clone());
-    all.claims.listen(move |change| {
-        // One that is gone may be what a Pod waits for.
+    builder.on_adoptable(&all.pods, &all.sets, selects);
+    builder.on_owned::<StatefulSet, _>(&all.revisions);
+    let sets = all.sets.clone();
+    builder.on(&all.claims, move |change, queue| {
+        // A Pod may wait for a claim that is gone.
         let Some(claim) = change.states().last().filter(|_| change.new.is_none() || change.old.is_none()) else {
             return;
         };
-        for set in of.within(claim.metadata.namespace.as_deref().unwrap_or_default()) {
+        for set in sets.within(claim.metadata.namespace.as_deref().unwrap_or_default()) {
             if set.spec.as_ref().is_some_and(|spec| spec.volume_claim_templates.is_some()) {
-                to.add(Key::of(&*set));
+                queue.add(Key::of(&*set));
             }
         }
     });
-    let stop = setting.stop.clone();
-    Box::pin(async move {
-        all.sets.ready().await;
-        all.pods.ready().await;
-        all.revisions.ready().await;
-        all.claims.ready().await;
-        work("statefulset", queue, all, stop).await;
-    })
+    builder.build(all)
 }
 
 fn selects(set: &StatefulSet) -> Result<Selects, Error> {
@@ -117,7 +92,7 @@ impl Reconciler for StatefulSets {
         };
         // Asked before anything else is read: what is shown by now is in what is read next.
         if !self.written.is_shown(key) {
-            return Ok(Some(LATE));
+            return Ok(Some(CACHE_RETRY));
         }
         let selects = selects(&set)?;
         let sets: Api<StatefulSet> = Api::namespaced(self.client.clone(), &key.namespace);
@@ -181,9 +156,9 @@ impl StatefulSets {
                     self.written.wrote(key, &self.claims, &made);
                     self.tell(set, told::claim(set, claim, None));
                 }
-                Err(error) if is_going(&error) || code(&error) == 409 => {}
+                Err(error) if is_namespace_terminating(&error) || code(&error) == 409 => {}
                 Err(error) => {
-                    self.tell(set, told::claim(set, claim, Some(&words(&error))));
+                    self.tell(set, told::claim(set, claim, Some(&message_of(&error))));
                     return Err(error.into());
                 }
             }
@@ -202,7 +177,7 @@ impl StatefulSets {
             let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
             match pods.delete(one.metadata.name.as_deref().unwrap_or_default(), &params).await {
                 Err(error) if !matches!(code(&error), 404 | 409) => {
-                    self.tell(set, told::pod(set, one, "Delete", Some(&words(&error))));
+                    self.tell(set, told::pod(set, one, "Delete", Some(&message_of(&error))));
                     return Err(error.into());
                 }
                 _ => {
@@ -233,7 +208,7 @@ impl StatefulSets {
                     }
                     there
                 }
-                Err(error) if is_going(&error) => return Ok(true),
+                Err(error) if is_namespace_terminating(&error) => return Ok(true),
                 Err(error) => return Err(error.into()),
             },
         };
@@ -248,11 +223,11 @@ impl StatefulSets {
                 self.tell(set, told::pod(set, pod, "Create", None));
                 Ok(())
             }
-            Err(error) if is_going(&error) => Ok(()),
+            Err(error) if is_namespace_terminating(&error) => Ok(()),
             Err(error) => {
                 // Somebody else's Pod has the name: that is not told each time.
                 if code(&error) != 409 {
-                    self.tell(set, told::pod(set, pod, "Create", Some(&words(&error))));
+                    self.tell(set, told::pod(set, pod, "Create", Some(&message_of(&error))));
                 }
                 Err(error.into())
             }

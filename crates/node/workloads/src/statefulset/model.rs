@@ -15,11 +15,10 @@ use super::{
     revision::Write,
 };
 use crate::{
-    cache::Key,
     pod,
     world::{Revision, Truth, at, parse},
-    written::Written,
 };
+use controllers::{cache::Key, written::Written};
 
 pub struct World {
     pub sets: Truth<StatefulSet>,

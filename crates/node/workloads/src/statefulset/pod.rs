@@ -9,7 +9,7 @@ use k8s_openapi::{
 };
 
 use super::revision::Version;
-use crate::owner;
+use controllers::owner;
 
 pub const REVISION: &str = "controller-revision-hash";
 const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";

@@ -1,7 +1,8 @@
 use serde_json::{Value, json};
 
 use super::model::World;
-use crate::{cache::Key, conformance::Case, pod, world::at};
+use crate::{conformance::Case, pod, world::at};
+use controllers::cache::Key;
 
 pub const CASES: &[Case] = &[
     ("statefulset/ordered-start", ordered_start),

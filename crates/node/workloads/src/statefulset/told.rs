@@ -9,7 +9,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use crate::note::Note;
+use controllers::note::Note;
 
 fn name(object: &impl Metadata<Ty = ObjectMeta>) -> &str {
     object.metadata().name.as_deref().unwrap_or_default()

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
 use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimStatus},
     storage::v1::StorageClass,
@@ -14,62 +13,49 @@ use super::{
     matching::annotation,
     volume,
 };
-use crate::{
-    Setting,
+use crate::Setting;
+use controllers::{
+    Controller, Error, Reconciler,
     cache::{Cache, Key},
+    code,
     events::Recorder,
-    queue::Queue,
-    worker::{Error, Reconciler, code, work},
-    written::Written,
+    written::{CACHE_RETRY, Written},
 };
 
-/// Caches that are late are asked again after so long, should no event come.
-const LATE: Duration = Duration::from_secs(1);
-
-pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
+pub fn controller(setting: &mut Setting) -> Controller {
     let (client, recorder) = setting.actor("persistent-volume-binder", "persistentvolume-controller");
-    let caches = &mut setting.caches;
+    let mut builder = setting.builder("persistentvolume-binder-controller");
     let all = Binder {
         client,
         recorder,
-        claims: caches.of(),
-        volumes: caches.of(),
-        classes: caches.of(),
-        nodes: caches.of(),
+        claims: builder.reconcile(),
+        volumes: builder.reconcile(),
+        classes: builder.read(),
+        nodes: builder.read(),
         written: Written::default(),
     };
-    let queue = Arc::new(Queue::default());
-    let (to, of) = (queue.clone(), all.volumes.clone());
-    all.claims.listen(move |change| {
-        for claim in change.states() {
-            to.add(Key::of(&**claim));
-            to_volume(claim).into_iter().for_each(|key| to.add(key));
-        }
+    let volumes = all.volumes.clone();
+    builder.on(&all.claims, move |change, queue| {
+        change.states().filter_map(|claim| to_volume(claim)).for_each(|volume| queue.add(volume));
         if change.new.is_none() {
             let gone = change.states().map(|claim| Key::of(&**claim)).next();
-            of.all().iter().filter(|volume| to_claim(volume) == gone).for_each(|volume| to.add(Key::of(&**volume)));
+            let named = volumes.all().into_iter().filter(|volume| to_claim(volume) == gone);
+            named.for_each(|volume| queue.add(Key::of(&*volume)));
         }
     });
-    let (to, of) = (queue.clone(), all.claims.clone());
-    all.volumes.listen(move |change| {
-        change.states().for_each(|volume| to.add(Key::of(&**volume)));
-        change.states().filter_map(|volume| to_claim(volume)).for_each(|claim| to.add(claim));
+    let claims = all.claims.clone();
+    builder.on(&all.volumes, move |change, queue| {
+        change.states().filter_map(|volume| to_claim(volume)).for_each(|claim| queue.add(claim));
         let key = change.states().map(|volume| Key::of(&**volume)).next();
-        for claim in of.all().iter().filter(|claim| waits(claim) || to_volume(claim) == key) {
-            to.add(Key::of(&**claim));
+        for claim in claims.all().iter().filter(|claim| waits(claim) || to_volume(claim) == key) {
+            queue.add(Key::of(&**claim));
         }
     });
-    let (to, of) = (queue.clone(), all.claims.clone());
-    all.classes
-        .listen(move |_| of.all().iter().filter(|claim| waits(claim)).for_each(|claim| to.add(Key::of(&**claim))));
-    let stop = setting.stop.clone();
-    Box::pin(async move {
-        all.claims.ready().await;
-        all.volumes.ready().await;
-        all.classes.ready().await;
-        all.nodes.ready().await;
-        work("persistentvolume-binder", queue, all, stop).await;
-    })
+    let claims = all.claims.clone();
+    builder.on(&all.classes, move |_, queue| {
+        claims.all().iter().filter(|claim| waits(claim)).for_each(|claim| queue.add(Key::of(&**claim)));
+    });
+    builder.build(all)
 }
 
 /// Volumes have no namespace, claims have one: so one queue is enough.
@@ -107,7 +93,7 @@ impl Reconciler for Binder {
         }
         // Asked before anything else is read: what is shown by now is in what is read next.
         if !self.written.is_shown(key) {
-            return Ok(Some(LATE));
+            return Ok(Some(CACHE_RETRY));
         }
         match if key.namespace.is_empty() { self.volume(key).await } else { self.claim(key).await } {
             // It went meanwhile, and the cache will say so.

@@ -8,7 +8,7 @@ use k8s_openapi::api::{
 };
 
 use super::matching::{annotation, best, class_of_claim, is_of, mismatch};
-use crate::note::Note;
+use controllers::note::Note;
 
 /// The volume of a claim was chosen here, and not by who made the claim; the same at a volume.
 pub const BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";

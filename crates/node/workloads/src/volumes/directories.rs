@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
 use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim},
     storage::v1::StorageClass,
@@ -23,57 +22,46 @@ use super::{
     matching::class_of_claim,
     protect,
 };
-use crate::{
-    Setting,
+use crate::Setting;
+use controllers::{
+    Controller, Error, Queue, Reconciler,
     cache::{Cache, Key},
+    code,
     events::{Recorder, Weight},
-    queue::Queue,
-    worker::{Error, Reconciler, code, work},
 };
 
 /// Before the API answers at all, or while its disk is full.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Volumes are directories in `dir`.
-pub fn controller(setting: &mut Setting, dir: PathBuf) -> BoxFuture<'static, ()> {
+pub fn controller(setting: &mut Setting, dir: PathBuf) -> Controller {
     let (client, recorder) = setting.actor("persistent-volume-binder", local::NAME);
-    let caches = &mut setting.caches;
+    let mut builder = setting.builder("local-provisioner-controller");
     let all = Directories {
         dir,
         client,
         recorder,
-        claims: caches.of(),
-        volumes: caches.of(),
-        classes: caches.of(),
-        nodes: caches.of(),
+        claims: builder.read(),
+        volumes: builder.read(),
+        classes: builder.read(),
+        nodes: builder.read(),
     };
-    let queue = Arc::new(Queue::default());
-    let to = queue.clone();
-    all.claims.listen(move |change| change.new.iter().for_each(|claim| to.add(Key::of(&**claim))));
-    let to = queue.clone();
-    all.volumes.listen(move |change| change.new.iter().for_each(|volume| to.add(Key::of(&**volume))));
+    builder.on(&all.claims, |change, queue| change.new.iter().for_each(|claim| queue.add(Key::of(&**claim))));
+    builder.on(&all.volumes, |change, queue| change.new.iter().for_each(|volume| queue.add(Key::of(&**volume))));
     // Claims and volumes wait for the node, and claims for their class.
-    let (to, claims, volumes) = (queue.clone(), all.claims.clone(), all.volumes.clone());
-    let everything = move || {
-        claims.all().iter().for_each(|claim| to.add(Key::of(&**claim)));
-        volumes.all().iter().for_each(|volume| to.add(Key::of(&**volume)));
+    let (claims, volumes) = (all.claims.clone(), all.volumes.clone());
+    let everything = move |queue: &Queue| {
+        claims.all().iter().for_each(|claim| queue.add(Key::of(&**claim)));
+        volumes.all().iter().for_each(|volume| queue.add(Key::of(&**volume)));
     };
     let again = everything.clone();
-    all.classes.listen(move |_| again());
-    all.nodes.listen(move |change| {
+    builder.on(&all.classes, move |_, queue| again(queue));
+    builder.on(&all.nodes, move |change, queue| {
         if change.old.is_none() {
-            everything();
+            everything(queue);
         }
     });
-    let stop = setting.stop.clone();
-    Box::pin(async move {
-        all.claims.ready().await;
-        all.volumes.ready().await;
-        all.classes.ready().await;
-        all.nodes.ready().await;
-        all.sweep();
-        work("local-provisioner", queue, all, stop).await;
-    })
+    builder.build_after(all, Directories::sweep)
 }
 
 /// Makes the class that claims have by default. One that is there stays as it is, whatever became of it. No controller of upstream's has the
@@ -225,5 +213,5 @@ fn remove(dir: &Path) -> io::Result<()> {
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+    tasks::spawn_blocking("volume-files", work).await.map_err(io::Error::other)?
 }

@@ -2,21 +2,20 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
 use k8s_openapi::{
     api::core::v1::{PersistentVolumeClaim, Pod},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{Api, Client, api::PostParams};
 
-use crate::{
-    Setting,
+use crate::{Setting, pod};
+use controllers::{
+    Controller, Error, Reconciler,
     cache::{Cache, Key},
-    dependents::{is_going, told},
+    code,
+    dependents::{is_namespace_terminating, message_of},
     events::{Recorder, Weight},
-    owner, pod,
-    queue::Queue,
-    worker::{Error, Reconciler, code, work},
+    owner,
 };
 
 /// The claims that a Pod has to have.
@@ -45,21 +44,15 @@ pub fn wanted(pod: &Pod) -> Vec<PersistentVolumeClaim> {
     templates.map(claim).collect()
 }
 
-pub fn controller(setting: &mut Setting) -> BoxFuture<'static, ()> {
+pub fn controller(setting: &mut Setting) -> Controller {
     let (client, recorder) = setting.actor("ephemeral-volume-controller", "ephemeral_volume");
-    let all = Ephemeral { client, recorder, pods: setting.caches.of(), claims: setting.caches.of() };
-    let queue = Arc::new(Queue::default());
-    let to = queue.clone();
-    all.pods.listen(move |change| {
+    let mut builder = setting.builder("ephemeral-volume-controller");
+    let all = Ephemeral { client, recorder, pods: builder.read(), claims: builder.read() };
+    builder.on(&all.pods, |change, queue| {
         let has_some = |pod: &&Arc<Pod>| !wanted(pod).is_empty();
-        change.new.iter().filter(has_some).for_each(|pod| to.add(Key::of(&**pod)));
+        change.new.iter().filter(has_some).for_each(|pod| queue.add(Key::of(&**pod)));
     });
-    let stop = setting.stop.clone();
-    Box::pin(async move {
-        all.pods.ready().await;
-        all.claims.ready().await;
-        work("ephemeral-volume", queue, all, stop).await;
-    })
+    builder.build(all)
 }
 
 struct Ephemeral {
@@ -81,9 +74,9 @@ impl Reconciler for Ephemeral {
             }
             match api.create(&PostParams::default(), &claim).await {
                 Ok(_) => {}
-                Err(error) if code(&error) == 409 || is_going(&error) => {}
+                Err(error) if code(&error) == 409 || is_namespace_terminating(&error) => {}
                 Err(error) => {
-                    let message = format!("ephemeral volume claim {name}: create failed: {}", told(&error));
+                    let message = format!("ephemeral volume claim {name}: create failed: {}", message_of(&error));
                     self.recorder.tell(&*pod, Weight::Warning, "FailedBinding", message);
                     return Err(error.into());
                 }

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::{
     Api, Client,
@@ -10,36 +9,30 @@ use kube::{
 };
 
 use super::protect::{self, Next};
-use crate::{
-    Setting,
+use crate::Setting;
+use controllers::{
+    Controller, Error, Reconciler,
     cache::{Cache, Key},
-    queue::Queue,
-    worker::{Error, Reconciler, code, work},
+    code,
 };
 
-pub fn of_claims(setting: &mut Setting) -> BoxFuture<'static, ()> {
+pub fn of_claims(setting: &mut Setting) -> Controller {
     let (client, _) = setting.actor("pvc-protection-controller", "pvc-protection-controller");
-    let all = Claims { client, claims: setting.caches.of(), pods: setting.caches.of() };
-    let queue = Arc::new(Queue::default());
-    let to = queue.clone();
-    all.claims.listen(move |change| change.new.iter().for_each(|claim| to.add(Key::of(&**claim))));
-    let (to, of) = (queue.clone(), all.claims.clone());
-    all.pods.listen(move |change| {
-        // Only that one goes can set a claim free.
+    let mut builder = setting.builder("persistentvolumeclaim-protection-controller");
+    let all = Claims { client, claims: builder.read(), pods: builder.read() };
+    builder.on(&all.claims, |change, queue| change.new.iter().for_each(|claim| queue.add(Key::of(&**claim))));
+    let claims = all.claims.clone();
+    builder.on(&all.pods, move |change, queue| {
+        // Only the end of a Pod can set a claim free.
         let (Some(pod), None) = (&change.old, &change.new) else { return };
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         for key in protect::claims(pod).map(|name| Key::new(namespace, &name)) {
-            if of.get(&key).is_some_and(|claim| claim.metadata.deletion_timestamp.is_some()) {
-                to.add(key);
+            if claims.get(&key).is_some_and(|claim| claim.metadata.deletion_timestamp.is_some()) {
+                queue.add(key);
             }
         }
     });
-    let stop = setting.stop.clone();
-    Box::pin(async move {
-        all.claims.ready().await;
-        all.pods.ready().await;
-        work("persistentvolumeclaim-protection", queue, all, stop).await;
-    })
+    builder.build(all)
 }
 
 struct Claims {
@@ -72,17 +65,12 @@ impl Claims {
     }
 }
 
-pub fn of_volumes(setting: &mut Setting) -> BoxFuture<'static, ()> {
+pub fn of_volumes(setting: &mut Setting) -> Controller {
     let (client, _) = setting.actor("pv-protection-controller", "pv-protection-controller");
-    let all = Volumes { client, volumes: setting.caches.of() };
-    let queue = Arc::new(Queue::default());
-    let to = queue.clone();
-    all.volumes.listen(move |change| change.new.iter().for_each(|volume| to.add(Key::of(&**volume))));
-    let stop = setting.stop.clone();
-    Box::pin(async move {
-        all.volumes.ready().await;
-        work("persistentvolume-protection", queue, all, stop).await;
-    })
+    let mut builder = setting.builder("persistentvolume-protection-controller");
+    let all = Volumes { client, volumes: builder.read() };
+    builder.on(&all.volumes, |change, queue| change.new.iter().for_each(|volume| queue.add(Key::of(&**volume))));
+    builder.build(all)
 }
 
 struct Volumes {

@@ -17,9 +17,9 @@ use super::{
     claim::{self, Found},
     protect, tests, volume,
 };
-use crate::{
+use crate::world::{Revision, Truth, at};
+use controllers::{
     cache::{Key, Kind},
-    world::{Revision, Truth, at},
     written::Written,
 };
 

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
 use super::{claim::BY_CONTROLLER, matching::annotation};
-use crate::note::Note;
+use controllers::note::Note;
 
 /// Who made the volume, and will remove it.
 pub const BY: &str = "pv.kubernetes.io/provisioned-by";

@@ -1,5 +1,5 @@
-//! Events about objects, as `kubectl describe` shows them. What repeats is counted instead of written again, and who repeats too
-//! much is not heard for a while.
+//! Records Events about objects, as `kubectl describe` shows them. An Event that repeats is counted instead of written
+//! again, and the number of Events about one object is limited.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -20,19 +20,23 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use serde_json::json;
-use tokio::sync::mpsc;
+use tasks::Tasks;
+use tokio::sync::{Mutex, mpsc};
 
-/// What is told but not written yet. An event is lost rather than waited for.
-const WAITING: usize = 256;
-/// So many different ones are remembered, to be counted.
-const REMEMBERED: usize = 512;
-/// One object may be the subject of so many at once, and of one more after each [`REFILL`].
+use crate::RESTART;
+
+/// Events that wait to be written. Further ones are dropped: no controller waits for its Events.
+const MAX_WAITING: usize = 256;
+/// Different Events that are remembered, to be counted.
+const MAX_REMEMBERED: usize = 512;
+/// Events about one object at once, and one more after each [`REFILL`].
 const BURST: f64 = 25.0;
 const REFILL: SignedDuration = SignedDuration::from_mins(5);
-const LONGEST_MESSAGE: usize = 1024;
-/// Of what is told of one object for one reason, so many messages are told apart, as upstream does it. What comes then within [`TOGETHER`] is one event.
-const APART: usize = 9;
-const TOGETHER: SignedDuration = SignedDuration::from_mins(10);
+const MAX_MESSAGE_BYTES: usize = 1024;
+/// Different messages about one object for one reason, as upstream has it. Further ones within [`SIMILAR_WINDOW`] are
+/// one Event.
+const MAX_SIMILAR: usize = 9;
+const SIMILAR_WINDOW: SignedDuration = SignedDuration::from_mins(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Weight {
@@ -49,23 +53,32 @@ impl Weight {
     }
 }
 
+/// The component that Events come from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Source {
+    component: &'static str,
+    /// The machine of the component, if it is one of several of its name.
+    host: Option<Arc<str>>,
+}
+
+/// An Event that is to be written.
 #[derive(Clone)]
 struct Told {
     about: ObjectReference,
-    component: &'static str,
+    source: Source,
     weight: Weight,
     reason: String,
     message: String,
     at: Timestamp,
-    /// Stands for all that is similar.
+    /// It stands for all that are similar.
     combined: bool,
 }
 
-/// What one controller tells.
+/// Takes the Events of one component.
 #[derive(Clone)]
 pub struct Recorder {
     client: Client,
-    component: &'static str,
+    source: Source,
     sender: mpsc::Sender<(Client, Told)>,
 }
 
@@ -77,89 +90,122 @@ impl Recorder {
         reason: &str,
         message: impl Into<String>,
     ) {
+        self.tell_of(about.object_ref(&()), weight, reason, message);
+    }
+
+    /// The same for a part of an object, which the reference names.
+    pub fn tell_of(&self, about: ObjectReference, weight: Weight, reason: &str, message: impl Into<String>) {
         let mut message: String = message.into();
-        if message.len() > LONGEST_MESSAGE {
-            let end = (0..=LONGEST_MESSAGE).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
+        if message.len() > MAX_MESSAGE_BYTES {
+            let end = (0..=MAX_MESSAGE_BYTES).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
             message.truncate(end);
         }
         let told = Told {
-            about: about.object_ref(&()),
-            component: self.component,
+            about,
+            source: self.source.clone(),
             weight,
             reason: reason.to_owned(),
             message,
             at: Timestamp::now(),
             combined: false,
         };
-        // Full means that nobody can write at the moment, or that somebody tells too much.
-        let _ = self.sender.try_send((self.client.clone(), told));
+        if self.sender.try_send((self.client.clone(), told)).is_err() {
+            tracing::debug!(reason, "an Event was dropped: too many wait to be written");
+        }
     }
 }
 
-/// Where the recorders of a process come from, and the only place that writes events.
+/// Makes the recorders of a process, all of whose Events one task writes.
 pub struct Events {
     sender: mpsc::Sender<(Client, Told)>,
 }
 
 impl Events {
-    /// The second part writes, until no recorder is left.
-    pub fn new() -> (Self, impl Future<Output = ()> + Send) {
-        let (sender, mut told) = mpsc::channel::<(Client, Told)>(WAITING);
-        let writing = async move {
-            let mut memory = Memory::default();
-            while let Some((client, told)) = told.recv().await {
-                write(&mut memory, client, told).await;
-            }
-        };
-        (Self { sender }, writing)
+    /// Events are written until the shutdown, or until no recorder is left.
+    pub fn start(tasks: &Tasks) -> Self {
+        let (sender, told) = mpsc::channel::<(Client, Told)>(MAX_WAITING);
+        let writer = Arc::new(Mutex::new(Writer { told, memory: Memory::default() }));
+        tasks.spawn_until_shutdown("event-writer", RESTART, move || {
+            let writer = writer.clone();
+            async move { writer.lock().await.run().await }
+        });
+        Self { sender }
     }
 
     pub fn recorder(&self, client: Client, component: &'static str) -> Recorder {
-        Recorder { client, component, sender: self.sender.clone() }
+        Recorder { client, source: Source { component, host: None }, sender: self.sender.clone() }
+    }
+
+    /// The same for a component of which each machine has one.
+    pub fn recorder_of_host(&self, client: Client, component: &'static str, host: &str) -> Recorder {
+        let source = Source { component, host: Some(host.into()) };
+        Recorder { client, source, sender: self.sender.clone() }
     }
 }
 
-type Same = (&'static str, Option<String>, Weight, String, String);
-type Similar = (&'static str, Option<String>, Weight, String);
+/// After a panic it goes on with the next Event.
+struct Writer {
+    told: mpsc::Receiver<(Client, Told)>,
+    memory: Memory,
+}
 
-/// What was written before. Without I/O.
+impl Writer {
+    async fn run(&mut self) {
+        while let Some((client, told)) = self.told.recv().await {
+            write(&mut self.memory, client, told).await;
+        }
+    }
+}
+
+/// An object, or a part of it, that Events of one component are about.
+type Subject = (Source, Option<String>, Option<String>);
+type Same = (Subject, Weight, String, String);
+type Similar = (Subject, Weight, String);
+
+impl Told {
+    fn subject(&self) -> Subject {
+        (self.source.clone(), self.about.uid.clone(), self.about.field_path.clone())
+    }
+}
+
+/// Earlier Events. Without I/O.
 #[derive(Default)]
 struct Memory {
     written: HashMap<Arc<Same>, (String, i32)>,
     oldest: VecDeque<Arc<Same>>,
-    /// Which messages were told, by their hashes, and when the last was.
+    /// The hashes of messages, and the time of the last one.
     similar: HashMap<Similar, (BTreeSet<u64>, Timestamp)>,
-    /// How many more an object may have, and when that was so.
-    budgets: HashMap<(&'static str, Option<String>), (f64, Timestamp)>,
+    /// How many more Events an object may have, and since when.
+    budgets: HashMap<(Source, Option<String>), (f64, Timestamp)>,
 }
 
 #[derive(Debug, PartialEq)]
 enum Write {
     Nothing,
     New,
-    /// The event's name, and how often it happened by now.
+    /// The Event's name, and its count by now.
     Again(String, i32),
 }
 
 impl Memory {
-    /// Makes one of many that differ in their words only.
+    /// Makes one Event of many that differ in their messages only.
     fn combine(&mut self, mut told: Told) -> Told {
-        if self.similar.len() >= REMEMBERED {
-            self.similar.retain(|_, (_, last)| told.at.duration_since(*last) <= TOGETHER);
-            if self.similar.len() >= 4 * REMEMBERED {
+        if self.similar.len() >= MAX_REMEMBERED {
+            self.similar.retain(|_, (_, last)| told.at.duration_since(*last) <= SIMILAR_WINDOW);
+            if self.similar.len() >= 4 * MAX_REMEMBERED {
                 self.similar.clear();
             }
         }
-        let key = (told.component, told.about.uid.clone(), told.weight, told.reason.clone());
+        let key = (told.subject(), told.weight, told.reason.clone());
         let (messages, last) = self.similar.entry(key).or_insert_with(|| (BTreeSet::new(), told.at));
-        if told.at.duration_since(*last) > TOGETHER {
+        if told.at.duration_since(*last) > SIMILAR_WINDOW {
             messages.clear();
         }
         *last = told.at;
         let mut hasher = DefaultHasher::new();
         told.message.hash(&mut hasher);
         let hash = hasher.finish();
-        if messages.len() < APART {
+        if messages.len() < MAX_SIMILAR {
             messages.insert(hash);
         } else if !messages.contains(&hash) {
             told.message.insert_str(0, "(combined from similar events): ");
@@ -169,11 +215,11 @@ impl Memory {
     }
 
     fn decide(&mut self, told: &Told) -> Write {
-        let about = (told.component, told.about.uid.clone());
-        if self.budgets.len() >= REMEMBERED && !self.budgets.contains_key(&about) {
-            // Those that are full again say nothing that a new one would not.
+        let about = (told.source.clone(), told.about.uid.clone());
+        if self.budgets.len() >= MAX_REMEMBERED && !self.budgets.contains_key(&about) {
+            // A budget that is full again is as good as none.
             self.budgets.retain(|_, (left, since)| refilled(*left, *since, told.at) < BURST);
-            if self.budgets.len() >= 4 * REMEMBERED {
+            if self.budgets.len() >= 4 * MAX_REMEMBERED {
                 self.budgets.clear();
             }
         }
@@ -197,7 +243,7 @@ impl Memory {
         if self.written.insert(same.clone(), (name, 1)).is_none() {
             self.oldest.push_back(same);
         }
-        while self.oldest.len() > REMEMBERED {
+        while self.oldest.len() > MAX_REMEMBERED {
             if let Some(oldest) = self.oldest.pop_front() {
                 self.written.remove(&oldest);
             }
@@ -213,7 +259,7 @@ impl Memory {
 
 fn same(told: &Told) -> Same {
     let message = if told.combined { String::new() } else { told.message.clone() };
-    (told.component, told.about.uid.clone(), told.weight, told.reason.clone(), message)
+    (told.subject(), told.weight, told.reason.clone(), message)
 }
 
 fn refilled(left: f64, since: Timestamp, now: Timestamp) -> f64 {
@@ -229,7 +275,7 @@ async fn write(memory: &mut Memory, client: Client, told: Told) {
         Write::Again(name, count) => {
             let change = json!({"count": count, "lastTimestamp": Time(told.at), "message": told.message});
             let patched = api.patch_metadata(&name, &PatchParams::default(), &Patch::Strategic(change)).await;
-            // Events do not live long: one that is gone begins anew.
+            // Events expire: one that is gone begins anew.
             if matches!(&patched, Err(kube::Error::Api(status)) if status.code == 404) {
                 memory.forget(&told);
                 create(memory, &api, namespace, &told).await
@@ -240,7 +286,7 @@ async fn write(memory: &mut Memory, client: Client, told: Told) {
         Write::New => create(memory, &api, namespace, &told).await,
     };
     if let Some(error) = failed {
-        tracing::debug!(%error, reason = told.reason, "an event was not written");
+        tracing::debug!(%error, reason = told.reason, "an Event was not written");
     }
 }
 
@@ -249,6 +295,7 @@ async fn create(memory: &mut Memory, api: &Api<Event>, namespace: String, told: 
     let number = NUMBER.fetch_add(1, Ordering::Relaxed) & 0xff;
     let about = told.about.name.as_deref().unwrap_or_default();
     let name = format!("{about}.{:x}{number:02x}", told.at.as_microsecond());
+    let (component, host) = (told.source.component.to_owned(), told.source.host.as_deref().map(str::to_owned));
     let event = Event {
         metadata: ObjectMeta { name: Some(name.clone()), namespace: Some(namespace), ..ObjectMeta::default() },
         involved_object: told.about.clone(),
@@ -258,8 +305,9 @@ async fn create(memory: &mut Memory, api: &Api<Event>, namespace: String, told: 
         first_timestamp: Some(Time(told.at)),
         last_timestamp: Some(Time(told.at)),
         count: Some(1),
-        source: Some(EventSource { component: Some(told.component.into()), ..EventSource::default() }),
-        reporting_component: Some(told.component.into()),
+        source: Some(EventSource { component: Some(component.clone()), host: host.clone() }),
+        reporting_component: Some(component),
+        reporting_instance: host,
         ..Event::default()
     };
     match api.create(&PostParams::default(), &event).await {
@@ -278,7 +326,7 @@ mod tests {
     fn told(uid: &str, message: &str, second: i64) -> Told {
         Told {
             about: ObjectReference { uid: Some(uid.into()), ..ObjectReference::default() },
-            component: "test",
+            source: Source { component: "test", host: None },
             weight: Weight::Warning,
             reason: "Failed".into(),
             message: message.into(),
@@ -334,7 +382,7 @@ mod tests {
             assert_eq!(memory.decide(&told), Write::New);
             memory.wrote(&told, n.to_string());
         }
-        assert!(memory.written.len() <= REMEMBERED && memory.oldest.len() <= REMEMBERED);
-        assert!(memory.budgets.len() <= 4 * REMEMBERED && memory.similar.len() <= 4 * REMEMBERED);
+        assert!(memory.written.len() <= MAX_REMEMBERED && memory.oldest.len() <= MAX_REMEMBERED);
+        assert!(memory.budgets.len() <= 4 * MAX_REMEMBERED && memory.similar.len() <= 4 * MAX_REMEMBERED);
     }
 }

@@ -1,6 +1,6 @@
-//! What there is of one kind, kept by one watch for all controllers of the process.
+//! The objects of one kind, kept by one watch for all controllers of the process.
 //!
-//! A cache lags behind the API. Whoever wrote something asks with a [`Mark`] whether the cache shows it by now: see [`crate::written`].
+//! A cache lags behind the API. A [`Mark`] of a write tells whether the cache shows it by now: see [`crate::written`].
 
 use std::{
     any::{Any, TypeId},
@@ -11,23 +11,26 @@ use std::{
     time::Duration,
 };
 
-use futures::{StreamExt, future::BoxFuture};
+use backoff::{Backoff, Schedule};
+use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, Client, Resource,
     runtime::watcher::{self, Event, watcher},
 };
 use serde::de::DeserializeOwned;
+use tasks::Tasks;
 use tokio::sync::watch;
 
-const FIRST_WAIT: Duration = Duration::from_millis(100);
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+use crate::RESTART;
+
+const WATCH_RETRY: Schedule = Schedule::new(Duration::from_millis(100), Duration::from_secs(30));
 
 /// A kind that a controller can follow.
 pub trait Kind: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static {}
 impl<K> Kind for K where K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static {}
 
-/// Where an object is. The namespace is empty for those of the cluster.
+/// Namespace and name of an object. The namespace is empty for objects of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     pub namespace: String,
@@ -54,7 +57,7 @@ impl std::fmt::Display for Key {
     }
 }
 
-/// What was there before, and what is there now. At least one of them is there.
+/// An object before and after a change. At least one of them is there.
 pub struct Change<K> {
     pub old: Option<Arc<K>>,
     pub new: Option<Arc<K>>,
@@ -97,7 +100,7 @@ pub fn revision_of(meta: &ObjectMeta) -> u64 {
 }
 
 impl<K: Kind> Shown<K> {
-    /// Takes an event in. What it changed is to be told to who listens.
+    /// Takes an event in and returns what it changed, for the listeners.
     pub fn apply(&mut self, event: Event<K>) -> Vec<Change<K>> {
         match event {
             Event::Init => {
@@ -148,7 +151,7 @@ impl<K: Kind> Shown<K> {
         Mark { revision: revision_of(written), lists: self.lists_begun }
     }
 
-    /// Whether everything up to a write is shown. A list that began after the write shows it, too, or that it is gone again.
+    /// Whether everything up to a write is shown. A list that began after the write shows it as well, or that it is gone.
     pub fn shows(&self, mark: Mark) -> bool {
         self.revision >= mark.revision && self.listing.is_none() || self.listed > mark.lists
     }
@@ -173,17 +176,17 @@ type Listener<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
 pub struct Cache<K> {
     shown: RwLock<Shown<K>>,
     listeners: Mutex<Vec<Listener<K>>>,
-    ready: watch::Sender<bool>,
+    synced: watch::Sender<bool>,
 }
 
 impl<K: Kind> Default for Cache<K> {
     fn default() -> Self {
-        Self { shown: RwLock::default(), listeners: Mutex::default(), ready: watch::Sender::new(false) }
+        Self { shown: RwLock::default(), listeners: Mutex::default(), synced: watch::Sender::new(false) }
     }
 }
 
 impl<K: Kind> Cache<K> {
-    /// Asks about what is shown, without holding anything afterwards.
+    /// Reads what is shown. The lock is held meanwhile.
     pub fn read<T>(&self, ask: impl FnOnce(&Shown<K>) -> T) -> T {
         ask(&self.shown.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -200,14 +203,14 @@ impl<K: Kind> Cache<K> {
         self.read(|shown| shown.within(namespace))
     }
 
-    /// Tells of every change from now on. A listener must neither wait nor write: it puts keys into a queue.
+    /// Calls a function with every change from now on. It must neither wait nor write: it adds keys to a queue.
     pub fn listen(&self, listener: impl Fn(&Change<K>) + Send + Sync + 'static) {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
     }
 
-    /// Comes back when the first list is complete.
-    pub async fn ready(&self) {
-        let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
+    /// True as soon as the first list is complete.
+    pub fn synced(&self) -> watch::Receiver<bool> {
+        self.synced.subscribe()
     }
 
     pub fn apply(&self, event: Event<K>) {
@@ -220,51 +223,43 @@ impl<K: Kind> Cache<K> {
             }
         }
         if done {
-            self.ready.send_replace(true);
+            self.synced.send_replace(true);
         }
     }
 
-    async fn follow(self: Arc<Self>, client: Client, mut stop: watch::Receiver<bool>) {
+    async fn follow(self: Arc<Self>, client: Client) {
         let mut stream = Box::pin(watcher(Api::<K>::all(client), watcher::Config::default()));
-        let mut wait = FIRST_WAIT;
-        loop {
-            let event = tokio::select! {
-                event = stream.next() => event,
-                _ = stop.wait_for(|stop| *stop) => return,
-            };
+        let mut backoff = Backoff::following(WATCH_RETRY);
+        while let Some(event) = stream.next().await {
             match event {
-                Some(Ok(event)) => {
-                    // A list that begins says nothing of whether it will be answered.
+                Ok(event) => {
+                    // The begin of a list does not say that it will be answered.
                     if !matches!(event, Event::Init) {
-                        wait = FIRST_WAIT;
+                        backoff.reset();
                     }
                     self.apply(event);
                 }
-                Some(Err(error)) => {
+                Err(error) => {
                     tracing::debug!(kind = %K::kind(&()), %error, "a watch failed; it begins again");
-                    tokio::select! {
-                        () = tokio::time::sleep(wait) => {}
-                        _ = stop.wait_for(|stop| *stop) => return,
-                    }
-                    wait = (wait * 2).min(LONGEST_WAIT);
+                    tokio::time::sleep(backoff.next()).await;
                 }
-                None => return,
             }
         }
     }
 }
 
-/// The caches of one process: a kind that nobody asked for is not watched.
+type StartWatch = Box<dyn FnOnce(&Tasks) + Send>;
+
+/// The caches of one process. A kind that no controller asked for is not watched.
 pub struct Caches {
     client: Client,
-    stop: watch::Receiver<bool>,
     by_kind: HashMap<TypeId, Box<dyn Any + Send>>,
-    watches: Vec<BoxFuture<'static, ()>>,
+    watches: Vec<StartWatch>,
 }
 
 impl Caches {
-    pub fn new(client: Client, stop: watch::Receiver<bool>) -> Self {
-        Self { client, stop, by_kind: HashMap::new(), watches: Vec::new() }
+    pub fn new(client: Client) -> Self {
+        Self { client, by_kind: HashMap::new(), watches: Vec::new() }
     }
 
     /// The process's only cache of this kind.
@@ -275,13 +270,18 @@ impl Caches {
         }
         let cache = Arc::new(Cache::<K>::default());
         self.by_kind.insert(TypeId::of::<K>(), Box::new(cache.clone()));
-        self.watches.push(Box::pin(cache.clone().follow(self.client.clone(), self.stop.clone())));
+        let (watched, client) = (cache.clone(), self.client.clone());
+        self.watches.push(Box::new(move |tasks| {
+            // A watch that begins again lists everything anew.
+            let make = move || watched.clone().follow(client.clone());
+            tasks.spawn_until_shutdown("cache-watch", RESTART, make);
+        }));
         cache
     }
 
-    /// The watches, to be run once everybody listens.
-    pub fn into_watches(self) -> Vec<BoxFuture<'static, ()>> {
-        self.watches
+    /// Starts the watches. All listeners must be there by then.
+    pub fn start(self, tasks: &Tasks) {
+        self.watches.into_iter().for_each(|start| start(tasks));
     }
 }
 

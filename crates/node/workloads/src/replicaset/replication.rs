@@ -13,7 +13,7 @@ use k8s_openapi::{
 use super::Set;
 
 impl Set for ReplicationController {
-    const NAME: &'static str = "replicationcontroller";
+    const NAME: &'static str = "replicationcontroller-controller";
     const ACCOUNT: &'static str = "replication-controller";
 
     fn as_set(&self) -> Cow<'_, ReplicaSet> {
@@ -78,10 +78,10 @@ pub mod tests {
     use super::{super::decide, *};
     use crate::{
         conformance::Case,
-        owner::{self, Claim, Selects},
         pod,
         world::{at, parse},
     };
+    use controllers::owner::{self, Claim, Selects};
 
     pub const CASES: &[Case] = &[
         ("replicationcontroller/as-a-set", as_a_set),

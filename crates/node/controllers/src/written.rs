@@ -1,14 +1,18 @@
-//! What a controller wrote and its caches do not show yet.
+//! Writes of a controller that its caches do not show yet.
 //!
-//! A controller that decides by a cache that lags would make a Pod twice. So it remembers its own writes, and makes or deletes
-//! nothing for a key before its caches show all that it did for this key before.
+//! A controller that decides by a cache that lags would make a Pod twice. So it remembers its own writes, and makes or
+//! deletes nothing for a key before its caches show all earlier writes for this key.
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use crate::cache::{Cache, Key, Kind};
+
+/// The wait for a cache that does not show a write yet, should no change of it come before.
+pub const CACHE_RETRY: Duration = Duration::from_secs(1);
 
 type IsShown = Box<dyn Fn() -> bool + Send + Sync>;
 
@@ -25,7 +29,7 @@ impl Written {
         self.add(key, Box::new(move || cache.read(|shown| shown.shows(mark))));
     }
 
-    /// An object was deleted for `key`: it goes, or is being terminated.
+    /// An object was deleted for `key`: it is gone, or terminating.
     pub fn deleted<K: Kind>(&self, key: &Key, cache: &Arc<Cache<K>>, deleted: &K) {
         let cache = cache.clone();
         let (at, uid) = (Key::of(deleted), deleted.meta().uid.clone());
@@ -53,7 +57,7 @@ impl Written {
         all
     }
 
-    /// Whoever it was written for is gone.
+    /// The object of this key is gone.
     pub fn forget(&self, key: &Key) {
         self.by_key.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }

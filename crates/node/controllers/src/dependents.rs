@@ -1,4 +1,4 @@
-//! Makes and deletes the Pods of a controller: told in events, and remembered until the cache shows it.
+//! Makes and deletes the Pods of an owner. Each write is told in an Event and remembered until the cache shows it.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use kube::{
 
 use crate::{
     cache::{Cache, Key, Kind},
+    error::{Error, code},
     events::{Recorder, Weight},
-    worker::{Error, code},
     written::Written,
 };
 
@@ -27,7 +27,7 @@ impl Dependents {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// None if there is nothing to be made any more: the namespace is going.
+    /// `None` if nothing can be made any more, because the namespace is being deleted.
     pub async fn create<O: Kind>(&self, owner: &O, pod: &Pod) -> Result<Option<Pod>, Error> {
         let key = Key::of(owner);
         match self.api(&key.namespace).create(&PostParams::default(), pod).await {
@@ -37,9 +37,9 @@ impl Dependents {
                 self.recorder.tell(owner, Weight::Normal, "SuccessfulCreate", format!("Created pod: {name}"));
                 Ok(Some(made))
             }
-            Err(error) if is_going(&error) => Ok(None),
+            Err(error) if is_namespace_terminating(&error) => Ok(None),
             Err(error) => {
-                let message = format!("Error creating: {}", told(&error));
+                let message = format!("Error creating: {}", message_of(&error));
                 self.recorder.tell(owner, Weight::Warning, "FailedCreate", message);
                 Err(error.into())
             }
@@ -58,13 +58,13 @@ impl Dependents {
                 self.recorder.tell(owner, Weight::Normal, "SuccessfulDelete", format!("Deleted pod: {name}"));
                 Ok(())
             }
-            // Not there, or another one: the cache is late, and has to show that before anything is decided again.
+            // It is gone, or there is another one: the cache has to show that before anything is decided again.
             Err(error) if matches!(code(&error), 404 | 409) => {
                 self.written.deleted(&key, &self.pods, pod);
                 Ok(())
             }
             Err(error) => {
-                let message = format!("Error deleting: {}", told(&error));
+                let message = format!("Error deleting: {}", message_of(&error));
                 self.recorder.tell(owner, Weight::Warning, "FailedDelete", message);
                 Err(error.into())
             }
@@ -72,16 +72,16 @@ impl Dependents {
     }
 }
 
-/// The API's own words, without what the client adds.
-pub fn told(error: &kube::Error) -> String {
+/// The API's own message, without the client's words around it.
+pub fn message_of(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),
     }
 }
 
-/// Whether something cannot be made because its namespace is being deleted.
-pub fn is_going(error: &kube::Error) -> bool {
+/// Whether an object was refused because its namespace is being deleted.
+pub fn is_namespace_terminating(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let causes = status.details.iter().flat_map(|details| &details.causes);
     causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")

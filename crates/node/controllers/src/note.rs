@@ -1,4 +1,4 @@
-//! What a controller has to tell people, as an Event says it.
+//! An Event that a decision asks for.
 
 use kube::Resource;
 

@@ -1,4 +1,5 @@
-//! Whose an object is: owners by `controller: true`, adoption of what nobody owns, and letting go of what is not selected any more.
+//! Owners of objects: references with `controller: true`, adoption of objects without one, and release of objects that
+//! are not selected any more.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,8 +12,8 @@ use kube::{
 use serde_json::json;
 
 use crate::{
-    cache::{Key, Kind},
-    worker::{Error, code},
+    cache::{Change, Key, Kind},
+    error::{Error, code},
 };
 
 pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
@@ -38,8 +39,28 @@ pub fn is_deleting(meta: &ObjectMeta) -> bool {
     meta.deletion_timestamp.is_some()
 }
 
-/// A label selector that can be asked often. One that selects everything because it is empty selects nothing here: upstream's workload
-/// controllers treat it as an error of the user.
+/// The controllers of this kind of an object, before and after a change.
+pub fn owners_of<O: Kind>(change: &Change<impl Kind>) -> impl Iterator<Item = Key> {
+    let mut keys: Vec<Key> = change.states().filter_map(|object| controller_key::<O>(object.meta())).collect();
+    keys.dedup();
+    keys.into_iter()
+}
+
+/// An object without a controller, if it can be adopted since this change.
+pub fn new_orphan<K: Kind>(change: &Change<K>) -> Option<&Arc<K>> {
+    let new = change.new.as_ref()?;
+    if controller_of(new.meta()).is_some() || is_deleting(new.meta()) {
+        return None;
+    }
+    let is_new = change
+        .old
+        .as_ref()
+        .is_none_or(|old| old.meta().labels != new.meta().labels || controller_of(old.meta()).is_some());
+    is_new.then_some(new)
+}
+
+/// A label selector that is parsed once. An empty one selects nothing here: upstream's workload controllers treat it as
+/// an error of the user.
 pub struct Selects(Option<Selector>);
 
 impl Selects {
@@ -60,7 +81,7 @@ impl Selects {
     }
 }
 
-/// What an object is to who might own it.
+/// The relation of an object to a possible owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     Ours,
