@@ -88,12 +88,13 @@ impl Checkpoints {
         }
     }
 
-    /// Moves as much as can be moved now, to make room in the WAL.
-    pub(super) fn relieve(&self, writer: &Connection) {
-        if writer.is_autocommit() {
-            copy(writer, "PASSIVE");
-            self.pages.store(0, Ordering::Relaxed);
+    /// Moves as much as can be moved now, to make room in the WAL. False if the disk has no room for that.
+    pub(super) fn relieve(&self, writer: &Connection) -> bool {
+        if !writer.is_autocommit() {
+            return true;
         }
+        self.pages.store(0, Ordering::Relaxed);
+        copy(writer, "PASSIVE")
     }
 
     /// Moves everything and cuts the WAL to nothing.
@@ -118,10 +119,11 @@ impl Checkpoints {
     }
 }
 
-/// A failure (a full disk, say) costs nothing but space: the WAL is kept, and the next attempt moves it.
-fn copy(db: &Connection, mode: &str) {
+/// A failure (a full disk, say) costs nothing but space: the WAL is kept, and the next attempt moves it. False if the disk
+/// is full.
+fn copy(db: &Connection, mode: &str) -> bool {
     let result = db.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(()));
-    if let Err(error) = result {
-        tracing::warn!(%error, "the write-ahead log could not be moved into the store; trying again later");
-    }
+    let Err(error) = result else { return true };
+    tracing::warn!(%error, "the write-ahead log could not be moved into the store; trying again later");
+    !matches!(fault::explain(&error, During::Write), Error::Full(_))
 }

@@ -43,7 +43,11 @@ impl Writer {
         if self.relieved.is_none_or(|at| at.elapsed() >= RELIEVE_INTERVAL) {
             // The WAL begins anew in the room that it has when all of it is in the file.
             self.relieved = Some(Instant::now());
-            self.checkpoints.relieve(&self.path.db);
+            // Moving it may itself need room in the file. A slice of the reserve is well spent on that: without it, deletions
+            // that are in the WAL free nothing, and the store stays full.
+            if !self.checkpoints.relieve(&self.path.db) && self.reserve.give_up() {
+                self.checkpoints.relieve(&self.path.db);
+            }
             return true;
         }
         frees && self.reserve.give_up()
