@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use link::{Desired, HashTree, Key, Position, Turn};
+use link::{DeliveryOrder, Desired, HashTree, Key, Position};
 use placement::{Id, config::CONFIG, engine::Content};
 use tokio::sync::watch;
 
@@ -302,14 +302,14 @@ impl Desired for View<'_> {
     }
 
     /// Kinds and namespaces before what is in them, workloads after what they read.
-    fn turn(&self, key: &str) -> Turn {
+    fn delivery_order(&self, key: &str) -> DeliveryOrder {
         let is_one_of = |collections: &[&str]| collections.iter().any(|one| key.starts_with(one));
         if is_one_of(&["apiextensions.k8s.io/customresourcedefinitions/", "core/namespaces/"]) {
-            Turn::First
+            DeliveryOrder::First
         } else if is_one_of(&["apps/", "batch/", "core/pods/", "core/replicationcontrollers/"]) {
-            Turn::Last
+            DeliveryOrder::Last
         } else {
-            Turn::Second
+            DeliveryOrder::Second
         }
     }
 
@@ -412,14 +412,14 @@ mod tests {
         let (history, set) = (History::fresh(7), Set::default());
         let view = set.view(&history, 0);
         for (key, turn) in [
-            ("apiextensions.k8s.io/customresourcedefinitions//a.b", Turn::First),
-            ("core/namespaces//shop", Turn::First),
-            ("core/configmaps/shop/a", Turn::Second),
-            ("rbac.authorization.k8s.io/roles/shop/a", Turn::Second),
-            ("apps/deployments/shop/web", Turn::Last),
-            ("core/pods/shop/web", Turn::Last),
+            ("apiextensions.k8s.io/customresourcedefinitions//a.b", DeliveryOrder::First),
+            ("core/namespaces//shop", DeliveryOrder::First),
+            ("core/configmaps/shop/a", DeliveryOrder::Second),
+            ("rbac.authorization.k8s.io/roles/shop/a", DeliveryOrder::Second),
+            ("apps/deployments/shop/web", DeliveryOrder::Last),
+            ("core/pods/shop/web", DeliveryOrder::Last),
         ] {
-            assert_eq!(view.turn(key), turn, "{key}");
+            assert_eq!(view.delivery_order(key), turn, "{key}");
         }
     }
 

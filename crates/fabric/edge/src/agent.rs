@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use cache::Observer;
 use futures::future::BoxFuture;
 use link::{
-    Key, Start,
+    Key, ProgramStart,
     transport::{Connection, Error, Line},
 };
 use server::Server;
@@ -120,13 +120,13 @@ impl Agent {
 
     /// Gives this start of the program a number and writes it down with those before it. With these the center can tell
     /// a machine that was started again from a second machine with a copy of the data.
-    async fn count_start(&self, server: &Server, mut place: String) -> Start {
+    async fn count_start(&self, server: &Server, mut place: String) -> ProgramStart {
         let mut before = self.book.starts();
         before.truncate(link::MAX_EARLIER_STARTS - 1);
         while place.len() > link::MAX_PLACE_BYTES {
             place.pop();
         }
-        let start = Start { id: rand::random_range(1..=u64::MAX), before, place };
+        let start = ProgramStart { id: rand::random_range(1..=u64::MAX), before, place };
         let all: Vec<u64> = std::iter::once(start.id).chain(start.before.iter().copied()).collect();
         let mut commit = Commit::default();
         apply::put_record(&mut commit, STARTS, "starts", &all);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use kinds::ObjectKey;
-use link::{Batch, Failure, Key, entry_hash};
+use link::{ApplyFailure, Batch, Key, entry_hash};
 use schema::selector::scan;
 use serde_json::Value;
 use server::{
@@ -56,7 +56,7 @@ impl<T: Into<String>> From<T> for Refusal {
 }
 
 /// Durable when it answers `Ok`, and visible to every reader of this edge.
-pub async fn apply(server: &Arc<Server>, book: &Book, batch: &Batch) -> Result<(), Failure> {
+pub async fn apply(server: &Arc<Server>, book: &Book, batch: &Batch) -> Result<(), ApplyFailure> {
     for _ in 0..TRIES {
         let mut commit = Commit::default();
         let (mut refused, mut kept) = (Vec::new(), Vec::new());
@@ -80,7 +80,7 @@ pub async fn apply(server: &Arc<Server>, book: &Book, batch: &Batch) -> Result<(
             }
         }
         if !refused.is_empty() {
-            return Err(Failure::Keys(refused));
+            return Err(ApplyFailure::Keys(refused));
         }
         write_progress(&mut commit, book.progress().moved_to(batch.position, batch.adopt));
         match commit_and_see(server, commit).await {
@@ -89,10 +89,10 @@ pub async fn apply(server: &Arc<Server>, book: &Book, batch: &Batch) -> Result<(
                 return Ok(());
             }
             Ok(false) => {}
-            Err(error) => return Err(Failure::Whole(error.to_string())),
+            Err(error) => return Err(ApplyFailure::Whole(error.to_string())),
         }
     }
-    Err(Failure::Whole("clients of this edge keep writing to the same objects".into()))
+    Err(ApplyFailure::Whole("clients of this edge keep writing to the same objects".into()))
 }
 
 /// What is being deleted here and has to be gone before an object can be taken: its namesake, or its namespace.

@@ -7,8 +7,8 @@ use std::{
 
 use kinds::ObjectKey;
 use link::{
-    CloseReason, Edge, EdgeInput as Input, EdgeOutput as Output, EdgeStatus as Status, Key, Message, Millis, Start,
-    Tree,
+    CloseReason, Edge, EdgeInput as Input, EdgeOutput as Output, EdgeStatus as Status, Key, Message, Millis,
+    ProgramStart, Tree,
     transport::{Connection, Error, Line},
 };
 use server::Server;
@@ -66,7 +66,7 @@ impl<'a> Driver<'a> {
         book: &'a Arc<Book>,
         server: &'a Arc<Server>,
         link: &'a watch::Sender<Option<Connection>>,
-        (dialer, start): (Arc<dyn Dialer>, Start),
+        (dialer, start): (Arc<dyn Dialer>, ProgramStart),
         open: Opener,
         jobs: mpsc::UnboundedSender<Job>,
     ) -> Self {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kinds::ObjectKey;
-use link::{Batch, Failure, Key, Position, Version};
+use link::{ApplyFailure, Batch, Key, Position, Version};
 use server::Server;
 use store::{Commit, Compare};
 use tokio::sync::mpsc;
@@ -41,7 +41,7 @@ pub enum Done {
     },
     Failed {
         ticket: u64,
-        failure: Failure,
+        failure: ApplyFailure,
     },
     /// The edge holds less than the center thinks.
     Lost,

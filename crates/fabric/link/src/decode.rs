@@ -9,8 +9,8 @@ use crate::message::{
 };
 use crate::packed;
 use crate::proto::{
-    Kind, WireAck, WireBatch, WireChange, WireClose, WireDifferences, WireHello, WireNack, WireNodes, WireObjectState,
-    WireOpen, WireReport, WireReportAck, WireWelcome,
+    MessageKind, WireAck, WireBatch, WireChange, WireClose, WireDifferences, WireHello, WireNack, WireNodes,
+    WireObjectState, WireOpen, WireReport, WireReportAck, WireWelcome,
 };
 use crate::types::{Key, Position, Version};
 
@@ -46,44 +46,44 @@ impl Message {
             return Err(WireError::TooLong);
         }
         let number = bytes.try_get_u8()?;
-        let Ok(kind) = Kind::try_from(i32::from(number)) else { return Ok(Self::Unknown(number)) };
+        let Ok(kind) = MessageKind::try_from(i32::from(number)) else { return Ok(Self::Unknown(number)) };
         match kind {
-            Kind::Hello => hello(fields(bytes)?).map(Self::Hello),
-            Kind::Welcome => welcome(&fields(bytes)?).map(Self::Welcome),
-            Kind::Nodes => {
+            MessageKind::Hello => hello(fields(bytes)?).map(Self::Hello),
+            MessageKind::Welcome => welcome(&fields(bytes)?).map(Self::Welcome),
+            MessageKind::Nodes => {
                 let WireNodes { walk, nodes } = fields(bytes)?;
                 Ok(Self::Nodes { walk, nodes: each(nodes, packed::read_node)? })
             }
-            Kind::Differences => differences(fields(bytes)?).map(Self::Differences),
-            Kind::Batch => batch(fields(bytes)?).map(Self::Batch),
-            Kind::Ack => {
+            MessageKind::Differences => differences(fields(bytes)?).map(Self::Differences),
+            MessageKind::Batch => batch(fields(bytes)?).map(Self::Batch),
+            MessageKind::Ack => {
                 let WireAck { session, seq, holds } = fields(bytes)?;
                 Ok(Self::Ack { session, seq, holds })
             }
-            Kind::Nack => {
+            MessageKind::Nack => {
                 let WireNack { session, seq, keys, reason } = fields(bytes)?;
                 let keys = each(keys, |refused| Ok((key(&refused.key)?, lossy(&refused.reason))))?;
                 Ok(Self::Nack { session, seq, keys, reason: lossy(&reason) })
             }
-            Kind::Report => {
+            MessageKind::Report => {
                 let WireReport { seq, reports } = fields(bytes)?;
                 Ok(Self::Report { seq, reports: each(reports, report)? })
             }
-            Kind::ReportAck => {
+            MessageKind::ReportAck => {
                 let WireReportAck { seq, incarnation, revision } = fields(bytes)?;
                 Ok(Self::ReportAck { seq, at: Position { incarnation, revision } })
             }
-            Kind::Heartbeat => Ok(Self::Heartbeat),
-            Kind::Close => {
+            MessageKind::Heartbeat => Ok(Self::Heartbeat),
+            MessageKind::Close => {
                 let WireClose { reason, retry_after_plus_one } = fields(bytes)?;
                 let reason = CloseReason::try_from(reason).unwrap_or(CloseReason::Other);
                 Ok(Self::Close { reason, retry_after: retry_after_plus_one.checked_sub(1) })
             }
-            Kind::Open => {
+            MessageKind::Open => {
                 let WireOpen { mut ticket } = fields(bytes)?;
                 Ok(Self::Open { ticket: ticket.try_get_u128()? })
             }
-            Kind::Unspecified => Ok(Self::Unknown(number)),
+            MessageKind::Unspecified => Ok(Self::Unknown(number)),
         }
     }
 }

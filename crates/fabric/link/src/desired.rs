@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 
 use crate::message::Report;
-use crate::queue::Turn;
+use crate::queue::DeliveryOrder;
 use crate::tree::{HashTree, Tree};
 use crate::types::{Key, Position, Version};
 
@@ -31,8 +31,8 @@ pub trait Desired: Tree {
         false
     }
     /// The order of delivery among keys that wait.
-    fn turn(&self, _key: &str) -> Turn {
-        Turn::default()
+    fn delivery_order(&self, _key: &str) -> DeliveryOrder {
+        DeliveryOrder::default()
     }
     /// The position of this set in the center's history, by a consistent read.
     fn position(&self) -> Position;

@@ -5,50 +5,52 @@ use bytes::{BufMut, Bytes, BytesMut};
 use crate::message::{Batch, Differences, Hello, Message, Report, Welcome};
 use crate::packed;
 use crate::proto::{
-    Kind, WireAck, WireBatch, WireChange, WireClose, WireDifferences, WireHello, WireNack, WireNodes, WireObjectState,
-    WireOpen, WireRefusedKey, WireReport, WireReportAck, WireWelcome,
+    MessageKind, WireAck, WireBatch, WireChange, WireClose, WireDifferences, WireHello, WireNack, WireNodes,
+    WireObjectState, WireOpen, WireRefusedKey, WireReport, WireReportAck, WireWelcome,
 };
 use crate::types::{Key, Position};
 
 impl Message {
     pub fn encode(&self) -> Bytes {
         match self {
-            Self::Hello(hello) => message(Kind::Hello, &hello_fields(hello)),
-            Self::Welcome(welcome) => message(Kind::Welcome, &welcome_fields(welcome)),
+            Self::Hello(hello) => message(MessageKind::Hello, &hello_fields(hello)),
+            Self::Welcome(welcome) => message(MessageKind::Welcome, &welcome_fields(welcome)),
             Self::Nodes { walk, nodes } => {
                 let nodes = nodes.iter().map(packed::write_node).collect();
-                message(Kind::Nodes, &WireNodes { walk: *walk, nodes })
+                message(MessageKind::Nodes, &WireNodes { walk: *walk, nodes })
             }
-            Self::Differences(found) => message(Kind::Differences, &differences_fields(found)),
-            Self::Batch(batch) => message(Kind::Batch, &batch_fields(batch)),
+            Self::Differences(found) => message(MessageKind::Differences, &differences_fields(found)),
+            Self::Batch(batch) => message(MessageKind::Batch, &batch_fields(batch)),
             Self::Ack { session, seq, holds } => {
-                message(Kind::Ack, &WireAck { session: *session, seq: *seq, holds: *holds })
+                message(MessageKind::Ack, &WireAck { session: *session, seq: *seq, holds: *holds })
             }
             Self::Nack { session, seq, keys, reason } => {
                 let keys = keys.iter().map(|(key, reason)| WireRefusedKey { key: text(key), reason: text(reason) });
                 let (keys, reason) = (keys.collect(), text(reason));
-                message(Kind::Nack, &WireNack { session: *session, seq: *seq, keys, reason })
+                message(MessageKind::Nack, &WireNack { session: *session, seq: *seq, keys, reason })
             }
-            Self::Report { seq, reports } => {
-                message(Kind::Report, &WireReport { seq: *seq, reports: reports.iter().map(state_fields).collect() })
-            }
-            Self::ReportAck { seq, at: Position { incarnation, revision } } => {
-                message(Kind::ReportAck, &WireReportAck { seq: *seq, incarnation: *incarnation, revision: *revision })
-            }
+            Self::Report { seq, reports } => message(
+                MessageKind::Report,
+                &WireReport { seq: *seq, reports: reports.iter().map(state_fields).collect() },
+            ),
+            Self::ReportAck { seq, at: Position { incarnation, revision } } => message(
+                MessageKind::ReportAck,
+                &WireReportAck { seq: *seq, incarnation: *incarnation, revision: *revision },
+            ),
             Self::Open { ticket } => {
-                message(Kind::Open, &WireOpen { ticket: Bytes::copy_from_slice(&ticket.to_be_bytes()) })
+                message(MessageKind::Open, &WireOpen { ticket: Bytes::copy_from_slice(&ticket.to_be_bytes()) })
             }
             Self::Close { reason, retry_after } => {
                 let retry_after_plus_one = retry_after.map_or(0, |after| after.saturating_add(1));
-                message(Kind::Close, &WireClose { reason: *reason as i32, retry_after_plus_one })
+                message(MessageKind::Close, &WireClose { reason: *reason as i32, retry_after_plus_one })
             }
-            Self::Heartbeat => Bytes::from_static(&[Kind::Heartbeat as u8]),
+            Self::Heartbeat => Bytes::from_static(&[MessageKind::Heartbeat as u8]),
             Self::Unknown(kind) => Bytes::copy_from_slice(&[*kind]),
         }
     }
 }
 
-fn message(kind: Kind, fields: &impl prost::Message) -> Bytes {
+fn message(kind: MessageKind, fields: &impl prost::Message) -> Bytes {
     let mut buffer = BytesMut::with_capacity(1 + fields.encoded_len());
     buffer.put_u8(kind as u8);
     fields.encode_raw(&mut buffer);

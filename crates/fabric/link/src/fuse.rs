@@ -38,12 +38,12 @@ impl Fuse {
     /// The edge reports its number of objects.
     pub fn holds(&mut self, now: Millis, count: u64) {
         self.count = count;
-        self.turn(now);
+        self.roll_window(now);
         self.baseline = self.baseline.max(count);
     }
 
     /// Begins a new window if the last one is over: older deletions do not count any more.
-    pub fn turn(&mut self, now: Millis) {
+    pub fn roll_window(&mut self, now: Millis) {
         if now.saturating_sub(self.since) > LOSS_WINDOW {
             (self.since, self.baseline) = (now, self.count);
         }
@@ -117,7 +117,7 @@ mod tests {
             }
         }
         assert!(!fuse.permits(1, 20));
-        fuse.turn(LOSS_WINDOW + 1);
+        fuse.roll_window(LOSS_WINDOW + 1);
         assert!(fuse.permits(1, 20), "what was deleted a minute ago does not count");
     }
 

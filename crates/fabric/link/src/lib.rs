@@ -24,18 +24,18 @@ mod tree;
 mod types;
 mod walk;
 
-pub use center::{Input as CenterInput, Output as CenterOutput, Session, Status as CenterStatus};
+pub use center::{CenterInput, CenterOutput, CenterStatus, Session};
 pub use decode::WireError;
 pub use desired::{Desired, Holding, MemoryDesired};
-pub use edge::{Edge, Failure, Input as EdgeInput, Output as EdgeOutput, Start, Status as EdgeStatus};
+pub use edge::{ApplyFailure, Edge, EdgeInput, EdgeOutput, EdgeStatus, ProgramStart};
 pub use fuse::MAX_UNHELD_DELETIONS;
 pub use message::{
     Batch, CloseReason, Differences, Hello, MAX_EARLIER_STARTS, MAX_PLACE_BYTES, Message, Report, Welcome,
 };
-pub use queue::Turn;
-pub use tree::{HashTree, Prefix, Summary, Tree};
+pub use queue::DeliveryOrder;
+pub use tree::{HashTree, NodeSummary, Prefix, Tree};
 pub use types::{Key, Millis, Position, Version, entry_hash, key_hash};
-pub use walk::Node;
+pub use walk::TreeNode;
 
 /// The protocol versions that this build speaks. The center speaks to an older edge in the edge's version, and each
 /// side skips fields that it does not know.

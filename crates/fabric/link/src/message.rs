@@ -5,7 +5,7 @@ use bytes::Bytes;
 pub use crate::proto::CloseReason;
 use crate::tree::Prefix;
 use crate::types::{Key, Millis, Position, Version};
-use crate::walk::Node;
+use crate::walk::TreeNode;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
@@ -14,7 +14,7 @@ pub enum Message {
     /// Center: nodes of the hash tree over the desired set.
     Nodes {
         walk: u64,
-        nodes: Vec<Node>,
+        nodes: Vec<TreeNode>,
     },
     /// Edge: where these nodes differ from what it holds.
     Differences(Differences),

@@ -5,8 +5,8 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::encoding::{decode_varint, encode_varint};
 
 use crate::decode::WireError;
-use crate::tree::{Prefix, Summary};
-use crate::walk::Node;
+use crate::tree::{NodeSummary, Prefix};
+use crate::walk::TreeNode;
 
 pub(crate) fn write_hashes(hashes: &[u64]) -> Bytes {
     let mut out = BytesMut::with_capacity(size_of_val(hashes));
@@ -43,10 +43,10 @@ pub(crate) fn read_prefix(bytes: &mut Bytes) -> Result<Prefix, WireError> {
     Prefix::new(depth, u64::from_be_bytes(bits)).ok_or(WireError::Malformed)
 }
 
-pub(crate) fn write_node(node: &Node) -> Bytes {
+pub(crate) fn write_node(node: &TreeNode) -> Bytes {
     let mut out = BytesMut::new();
     match node {
-        Node::Children(prefix, children) => {
+        TreeNode::Children(prefix, children) => {
             out.put_u8(0);
             put_prefix(&mut out, *prefix);
             for child in children.iter() {
@@ -56,7 +56,7 @@ pub(crate) fn write_node(node: &Node) -> Bytes {
                 }
             }
         }
-        Node::Entries(prefix, entries) => {
+        TreeNode::Entries(prefix, entries) => {
             out.put_u8(1);
             put_prefix(&mut out, *prefix);
             for (at, hash) in entries {
@@ -68,26 +68,26 @@ pub(crate) fn write_node(node: &Node) -> Bytes {
     out.freeze()
 }
 
-pub(crate) fn read_node(mut bytes: Bytes) -> Result<Node, WireError> {
+pub(crate) fn read_node(mut bytes: Bytes) -> Result<TreeNode, WireError> {
     let kind = bytes.try_get_u8()?;
     let prefix = read_prefix(&mut bytes)?;
     match kind {
         0 => {
-            let mut children = Box::new([Summary::default(); 16]);
+            let mut children = Box::new([NodeSummary::default(); 16]);
             for child in children.iter_mut() {
                 child.count = decode_varint(&mut bytes)?;
                 if child.count > 0 {
                     child.digest = bytes.try_get_u64()?;
                 }
             }
-            Ok(Node::Children(prefix, children))
+            Ok(TreeNode::Children(prefix, children))
         }
         1 => {
             let mut entries = Vec::new();
             while bytes.has_remaining() {
                 entries.push((bytes.try_get_u64()?, bytes.try_get_u128()?));
             }
-            Ok(Node::Entries(prefix, entries))
+            Ok(TreeNode::Entries(prefix, entries))
         }
         _ => Err(WireError::Malformed),
     }

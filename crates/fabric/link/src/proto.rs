@@ -2,9 +2,9 @@
 //!
 //! This file is generated from crates/fabric/link/src/proto.rs; the test `proto` of that crate compares the two.
 //!
-//! A message on the wire is one byte, its `Kind`, followed by the message of that name. A receiver skips fields and
-//! kinds that it does not know. It refuses a message of more than 8 MiB or 16,384 fields before it decodes it. Field
-//! numbers are never used again for something else.
+//! A message on the wire is one byte, its `MessageKind`, followed by the message of that name. A receiver skips fields
+//! and kinds that it does not know. It refuses a message of more than 8 MiB or 16,384 fields before it decodes it.
+//! Field numbers are never used again for something else.
 //!
 //! Keys are UTF-8 text of type `bytes`, so that a receiver need not copy them twice.
 //!
@@ -21,7 +21,7 @@ use bytes::Bytes;
 /// The first byte of a message. HEARTBEAT has no fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
-pub(crate) enum Kind {
+pub(crate) enum MessageKind {
     Unspecified = 0,
     Hello = 1,
     Welcome = 2,

@@ -7,7 +7,7 @@ use crate::types::Key;
 
 /// The order of delivery. Objects that others depend on are sent before them, regardless of arrival.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Turn {
+pub enum DeliveryOrder {
     First,
     #[default]
     Second,
@@ -16,19 +16,19 @@ pub enum Turn {
 
 #[derive(Debug, Default)]
 pub(crate) struct KeyQueue {
-    order: [VecDeque<Key>; 3],
+    queues: [VecDeque<Key>; 3],
     members: HashSet<Key>,
 }
 
 impl KeyQueue {
-    pub fn push(&mut self, key: Key, turn: Turn) {
+    pub fn push(&mut self, key: Key, order: DeliveryOrder) {
         if self.members.insert(key.clone()) {
-            self.order[turn as usize].push_back(key);
+            self.queues[order as usize].push_back(key);
         }
     }
 
     pub fn pop(&mut self) -> Option<Key> {
-        let key = self.order.iter_mut().find_map(VecDeque::pop_front)?;
+        let key = self.queues.iter_mut().find_map(VecDeque::pop_front)?;
         self.members.remove(&key);
         if self.members.is_empty() {
             // Releases the capacity that a burst left behind.
@@ -38,9 +38,9 @@ impl KeyQueue {
     }
 
     /// Returns a key that did not fit into the batch to the front of the queue.
-    pub fn put_back(&mut self, key: Key, turn: Turn) {
+    pub fn put_back(&mut self, key: Key, order: DeliveryOrder) {
         if self.members.insert(key.clone()) {
-            self.order[turn as usize].push_front(key);
+            self.queues[order as usize].push_front(key);
         }
     }
 
@@ -58,7 +58,7 @@ impl KeyQueue {
 
     /// Approximate memory in bytes.
     pub fn memory(&self) -> usize {
-        (self.order.iter().map(VecDeque::capacity).sum::<usize>() + 2 * self.members.capacity()) * size_of::<Key>()
+        (self.queues.iter().map(VecDeque::capacity).sum::<usize>() + 2 * self.members.capacity()) * size_of::<Key>()
     }
 }
 
@@ -70,17 +70,17 @@ mod tests {
     fn each_waits_for_its_turn_once() {
         let mut queue = KeyQueue::default();
         for (key, turn) in [
-            ("pod", Turn::Last),
-            ("map", Turn::Second),
-            ("kind", Turn::First),
-            ("map", Turn::Second),
-            ("space", Turn::First),
+            ("pod", DeliveryOrder::Last),
+            ("map", DeliveryOrder::Second),
+            ("kind", DeliveryOrder::First),
+            ("map", DeliveryOrder::Second),
+            ("space", DeliveryOrder::First),
         ] {
             queue.push(key.into(), turn);
         }
         assert_eq!(queue.len(), 4);
         assert_eq!(queue.pop().as_deref(), Some("kind"));
-        queue.put_back("kind".into(), Turn::First);
+        queue.put_back("kind".into(), DeliveryOrder::First);
         let all: Vec<Key> = std::iter::from_fn(|| queue.pop()).collect();
         assert_eq!(all.iter().map(|key| &**key).collect::<Vec<_>>(), ["kind", "space", "map", "pod"]);
         assert!(queue.is_empty());

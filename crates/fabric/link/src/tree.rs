@@ -16,7 +16,7 @@ pub struct Prefix {
 
 /// Size and digest of a node. Half of the digest is enough, as inner nodes only direct the search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+pub struct NodeSummary {
     pub count: u64,
     pub digest: u64,
 }
@@ -29,24 +29,24 @@ pub trait Tree {
     /// Visits every entry whose key hash is within the inclusive bounds, in the order of the hashes.
     fn range(&self, from: u64, to: u64, visit: &mut dyn FnMut(u64, &Key, u128));
 
-    fn summary(&self, prefix: Prefix) -> Summary {
+    fn summary(&self, prefix: Prefix) -> NodeSummary {
         let (mut count, mut sum) = (0, 0u128);
         self.range(prefix.first(), prefix.last(), &mut |_, _, hash| {
             count += 1;
             sum = sum.wrapping_add(hash);
         });
-        Summary { count, digest: (sum >> 64) as u64 }
+        NodeSummary { count, digest: (sum >> 64) as u64 }
     }
 
     /// The summaries of a node's children, in one pass.
-    fn children(&self, prefix: Prefix) -> [Summary; 16] {
+    fn children(&self, prefix: Prefix) -> [NodeSummary; 16] {
         let mut sums = [(0u64, 0u128); 16];
         let shift = 60 - 4 * u32::from(prefix.depth.min(15));
         self.range(prefix.first(), prefix.last(), &mut |at, _, hash| {
             let child = &mut sums[(at >> shift & 15) as usize];
             *child = (child.0 + 1, child.1.wrapping_add(hash));
         });
-        sums.map(|(count, sum)| Summary { count, digest: (sum >> 64) as u64 })
+        sums.map(|(count, sum)| NodeSummary { count, digest: (sum >> 64) as u64 })
     }
 }
 

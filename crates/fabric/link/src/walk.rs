@@ -1,7 +1,7 @@
 //! The walk over two hash trees, from the root down: the center describes nodes, the edge answers where it differs.
 
 use crate::message::Differences;
-use crate::tree::{Prefix, Summary, Tree};
+use crate::tree::{NodeSummary, Prefix, Tree};
 use crate::types::Key;
 
 /// A node with at most this many entries is described by its entries rather than by its children. Both take about the
@@ -13,42 +13,42 @@ const MAX_WANTED_NODES: usize = 64;
 const MAX_LISTED_KEYS: usize = 512;
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Node {
-    Children(Prefix, Box<[Summary; 16]>),
+pub enum TreeNode {
+    Children(Prefix, Box<[NodeSummary; 16]>),
     /// Key hash and entry hash of every entry below the prefix.
     Entries(Prefix, Vec<(u64, u128)>),
 }
 
 /// The center's part of a walk: describes one node.
-pub(crate) fn describe(tree: &(impl Tree + ?Sized), prefix: Prefix) -> Node {
+pub(crate) fn describe(tree: &(impl Tree + ?Sized), prefix: Prefix) -> TreeNode {
     let children = tree.children(prefix);
     let count: u64 = children.iter().map(|child| child.count).sum();
     if count > MAX_INLINE_ENTRIES && prefix.depth() < 16 {
-        return Node::Children(prefix, Box::new(children));
+        return TreeNode::Children(prefix, Box::new(children));
     }
     let mut entries = Vec::with_capacity(count as usize);
     tree.range(prefix.first(), prefix.last(), &mut |at, _, hash| entries.push((at, hash)));
-    Node::Entries(prefix, entries)
+    TreeNode::Entries(prefix, entries)
 }
 
 /// The edge's part of a walk: remembers the nodes that it still has to ask for.
 #[derive(Debug, Default)]
-pub(crate) struct Walk {
+pub(crate) struct TreeWalk {
     id: u64,
     todo: Vec<Prefix>,
 }
 
-impl Walk {
+impl TreeWalk {
     /// Returns the messages that answer these nodes. The last one asks for more nodes or ends the walk.
-    pub fn answer(&mut self, tree: &(impl Tree + ?Sized), id: u64, nodes: &[Node]) -> Vec<Differences> {
+    pub fn answer(&mut self, tree: &(impl Tree + ?Sized), id: u64, nodes: &[TreeNode]) -> Vec<Differences> {
         if id != self.id {
             *self = Self { id, todo: Vec::new() };
         }
         let mut found = Differences::default();
         for node in nodes {
             match node {
-                Node::Children(prefix, children) => self.children(tree, *prefix, children, &mut found),
-                Node::Entries(prefix, entries) => compare(tree, *prefix, entries, &mut found),
+                TreeNode::Children(prefix, children) => self.children(tree, *prefix, children, &mut found),
+                TreeNode::Entries(prefix, entries) => compare(tree, *prefix, entries, &mut found),
             }
         }
         let mut messages = Vec::new();
@@ -75,7 +75,7 @@ impl Walk {
         &mut self,
         tree: &(impl Tree + ?Sized),
         prefix: Prefix,
-        theirs: &[Summary; 16],
+        theirs: &[NodeSummary; 16],
         found: &mut Differences,
     ) {
         let mine = tree.children(prefix);
@@ -111,7 +111,7 @@ mod tests {
     /// Walks to the end. Returns the keys that the center would send and the number of round trips.
     fn walk(center: &HashTree, edge: &HashTree) -> (BTreeSet<Key>, usize) {
         let (mut keys, mut rounds) = (BTreeSet::new(), 0);
-        let mut walk = Walk::default();
+        let mut walk = TreeWalk::default();
         let mut nodes = vec![describe(center, Prefix::ROOT)];
         loop {
             rounds += 1;

@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use identity::User;
 use link::{
-    Batch, EdgeInput as Input, EdgeOutput as Output, EdgeStatus, Failure, Key, Message, testing::MemoryHolding,
+    ApplyFailure, Batch, EdgeInput as Input, EdgeOutput as Output, EdgeStatus, Key, Message, testing::MemoryHolding,
     transport::Line,
 };
 use server::Server;
@@ -27,10 +27,12 @@ pub struct TestDisk {
 }
 
 impl TestDisk {
-    fn apply(&mut self, batch: &Batch) -> Result<(), Failure> {
+    fn apply(&mut self, batch: &Batch) -> Result<(), ApplyFailure> {
         let refused: Vec<_> = batch.changes.iter().filter(|(key, _)| self.refuses.contains(&**key)).collect();
         if !refused.is_empty() {
-            return Err(Failure::Keys(refused.iter().map(|(key, _)| (key.clone(), "no room".to_owned())).collect()));
+            return Err(ApplyFailure::Keys(
+                refused.iter().map(|(key, _)| (key.clone(), "no room".to_owned())).collect(),
+            ));
         }
         self.holding.commit(batch);
         Ok(())

@@ -1,6 +1,6 @@
 //! Batches, as commits of a real server.
 
-use link::Failure;
+use link::ApplyFailure;
 use serde_json::json;
 use std::sync::Arc;
 use store::MemoryStore;
@@ -262,7 +262,7 @@ async fn clients_that_write_at_the_same_time_lose_nothing() {
 async fn a_store_that_is_closed_fails_the_whole_batch() {
     let edge = edge(Arc::new(MemoryStore::default())).await;
     edge.server().cache.store().close().await;
-    assert!(matches!(edge.apply(&[(A, Some(map("a", "1")))]).await, Err(Failure::Whole(_))));
+    assert!(matches!(edge.apply(&[(A, Some(map("a", "1")))]).await, Err(ApplyFailure::Whole(_))));
 }
 
 async fn until(mut true_: impl FnMut() -> bool) {

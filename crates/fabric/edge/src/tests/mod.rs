@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use front::Running;
 use kinds::{ObjectKey, names};
-use link::{Batch, Failure, Key, MemoryDesired, Position, Tree};
+use link::{ApplyFailure, Batch, Key, MemoryDesired, Position, Tree};
 use serde_json::{Value, json};
 use server::Server;
 use store::{Commit, Op, Store};
@@ -47,7 +47,7 @@ impl Edge {
         View { book: self.book(), server: self.server() }
     }
 
-    pub async fn apply(&self, changes: &[(&str, Option<Value>)]) -> Result<(), Failure> {
+    pub async fn apply(&self, changes: &[(&str, Option<Value>)]) -> Result<(), ApplyFailure> {
         self.seq.set(self.seq.get() + 1);
         let changes = changes.iter().map(|(key, content)| (Key::from(*key), content.as_ref().map(bytes))).collect();
         let position = Position { incarnation: 1, revision: self.seq.get() };
@@ -58,7 +58,7 @@ impl Edge {
     /// The keys that were refused, and why.
     pub async fn refused(&self, changes: &[(&str, Option<Value>)]) -> Vec<(Key, String)> {
         match self.apply(changes).await {
-            Err(Failure::Keys(keys)) => keys,
+            Err(ApplyFailure::Keys(keys)) => keys,
             other => panic!("{other:?}"),
         }
     }

@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 
-use super::{InFlight, Output, Refused, Session, Status};
+use super::{CenterOutput, CenterStatus, InFlight, RefusedKey, Session};
 use crate::desired::Desired;
 use crate::message::{Batch, CloseReason, Message};
-use crate::queue::Turn;
+use crate::queue::DeliveryOrder;
 use crate::types::{Key, Millis};
 
 /// Limits of batches in flight and of one batch: enough to fill a slow connection with high latency, little memory.
@@ -27,8 +27,8 @@ impl Session {
                 self.rewalk = true;
                 return;
             }
-            let turn = desired.turn(&key);
-            self.puts.push(key, turn);
+            let order = desired.delivery_order(&key);
+            self.puts.push(key, order);
         } else if desired.is_held(&key) {
             self.deletes.remove(&key);
         } else if self.deletes.len() + self.going.len() >= MAX_QUEUED_KEYS {
@@ -38,7 +38,7 @@ impl Session {
         }
     }
 
-    pub(super) fn send_batches(&mut self, desired: &dyn Desired, out: &mut Vec<Output>) {
+    pub(super) fn send_batches(&mut self, desired: &dyn Desired, out: &mut Vec<CenterOutput>) {
         while !self.blocked && self.in_flight.len() < MAX_BATCHES_IN_FLIGHT {
             let mut changes = Vec::new();
             let mut bytes = 0;
@@ -48,8 +48,8 @@ impl Session {
                     None if desired.is_held(&key) => {}
                     None => drop(self.deletes.insert(key)),
                     Some(content) if !changes.is_empty() && bytes + content.len() > MAX_BATCH_BYTES => {
-                        let turn = desired.turn(&key);
-                        self.puts.put_back(key, turn);
+                        let order = desired.delivery_order(&key);
+                        self.puts.put_back(key, order);
                         break;
                     }
                     Some(content) => {
@@ -74,8 +74,8 @@ impl Session {
         let back: Vec<Key> = self.deletes.iter().filter(|key| desired.get(key).is_some()).cloned().collect();
         for key in back {
             self.deletes.remove(&key);
-            let turn = desired.turn(&key);
-            self.puts.push(key, turn);
+            let order = desired.delivery_order(&key);
+            self.puts.push(key, order);
         }
         if !self.walking && desired.ready() {
             self.decide(desired);
@@ -121,12 +121,12 @@ impl Session {
     /// Queues a decided deletion. The order is the reverse of delivery: workloads before what they read, namespaces
     /// after their contents.
     fn go(&mut self, key: Key, desired: &dyn Desired) {
-        let turn = match desired.turn(&key) {
-            Turn::First => Turn::Last,
-            Turn::Second => Turn::Second,
-            Turn::Last => Turn::First,
+        let order = match desired.delivery_order(&key) {
+            DeliveryOrder::First => DeliveryOrder::Last,
+            DeliveryOrder::Second => DeliveryOrder::Second,
+            DeliveryOrder::Last => DeliveryOrder::First,
         };
-        self.going.push(key, turn);
+        self.going.push(key, order);
     }
 
     pub(super) fn send(
@@ -134,32 +134,32 @@ impl Session {
         changes: Vec<(Key, Option<Bytes>)>,
         adopt: bool,
         desired: &dyn Desired,
-        out: &mut Vec<Output>,
+        out: &mut Vec<CenterOutput>,
     ) {
         self.seq += 1;
         let (seq, position) = (self.seq, desired.position());
         let keys = changes.iter().map(|(key, _)| key.clone()).collect();
         let deletions = changes.iter().filter(|(_, content)| content.is_none()).count() as u64;
         self.in_flight.push_back(InFlight { seq, position, keys, deletions });
-        out.push(Output::Send(Message::Batch(Batch { session: self.id, seq, position, adopt, changes })));
+        out.push(CenterOutput::Send(Message::Batch(Batch { session: self.id, seq, position, adopt, changes })));
     }
 
-    pub(super) fn ack(&mut self, now: Millis, seq: u64, holds: u64, out: &mut Vec<Output>) {
+    pub(super) fn ack(&mut self, now: Millis, seq: u64, holds: u64, out: &mut Vec<CenterOutput>) {
         if self.in_flight.front().is_none_or(|first| first.seq != seq) {
             return self.close(CloseReason::Protocol, None, out);
         }
         if std::mem::take(&mut self.stalled) {
-            out.push(Output::Status(Status::Stalled(None)));
+            out.push(CenterOutput::Status(CenterStatus::Stalled(None)));
         }
         let Some(InFlight { position, keys, deletions, .. }) = self.in_flight.pop_front() else { return };
         self.fuse.done(deletions);
         self.fuse.holds(now, holds);
         for key in &keys {
             if self.refused.remove(key).is_some() {
-                out.push(Output::Recovered(key.clone()));
+                out.push(CenterOutput::Recovered(key.clone()));
             }
         }
-        out.push(Output::Applied { seq, position, keys });
+        out.push(CenterOutput::Applied { seq, position, keys });
     }
 
     pub(super) fn nack(
@@ -168,21 +168,21 @@ impl Session {
         seq: u64,
         keys: Vec<(Key, String)>,
         reason: String,
-        out: &mut Vec<Output>,
+        out: &mut Vec<CenterOutput>,
     ) {
         let Some(batch) = self.in_flight.iter_mut().find(|batch| batch.seq == seq) else { return };
         if keys.is_empty() {
             self.stalled = true;
-            out.push(Output::Status(Status::Stalled(Some(reason))));
+            out.push(CenterOutput::Status(CenterStatus::Stalled(Some(reason))));
             return;
         }
         for (key, reason) in keys {
             let Some(at) = batch.keys.iter().position(|sent| *sent == key) else { continue };
             batch.keys.remove(at);
-            let refused = self.refused.entry(key.clone()).or_insert(Refused { attempts: 0, retry_at: 0 });
+            let refused = self.refused.entry(key.clone()).or_insert(RefusedKey { attempts: 0, retry_at: 0 });
             refused.retry_at = now + (MIN_RETRY_BACKOFF << refused.attempts.min(8)).min(MAX_RETRY_BACKOFF);
             refused.attempts += 1;
-            out.push(Output::Failed { key, reason });
+            out.push(CenterOutput::Failed { key, reason });
         }
     }
 }

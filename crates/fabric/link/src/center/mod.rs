@@ -15,7 +15,7 @@ use crate::types::{Key, Millis, Position, Version};
 use crate::walk::describe;
 
 #[derive(Debug)]
-pub enum Input {
+pub enum CenterInput {
     Received(Message),
     /// The content of these keys of the desired set changed or is gone.
     Changed(Vec<Key>),
@@ -41,7 +41,7 @@ pub enum Input {
 }
 
 #[derive(Debug, PartialEq)]
-pub enum Output {
+pub enum CenterOutput {
     Send(Message),
     /// The driver stores reports that are not older than what it has, in one transaction, and answers `ReportsStored`.
     StoreReports {
@@ -63,13 +63,13 @@ pub enum Output {
     },
     /// The edge has applied an object that it refused before.
     Recovered(Key),
-    Status(Status),
+    Status(CenterStatus),
     /// The driver closes the connection after sending what is queued.
     Close,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Status {
+pub enum CenterStatus {
     Connected {
         version: u32,
         features: u64,
@@ -96,13 +96,13 @@ struct InFlight {
 }
 
 #[derive(Debug)]
-struct Refused {
+struct RefusedKey {
     attempts: u32,
     retry_at: Millis,
 }
 
 #[derive(Debug, PartialEq, Clone, Copy)]
-enum Phase {
+enum CenterPhase {
     New,
     /// Waits for `Adopt`.
     RolledBack,
@@ -113,7 +113,7 @@ enum Phase {
 #[derive(Debug)]
 pub struct Session {
     id: u64,
-    phase: Phase,
+    phase: CenterPhase,
     liveness: Liveness,
     blocked: bool,
     seq: u64,
@@ -129,7 +129,7 @@ pub struct Session {
     /// Deletions that are decided. All of them are sent, even if later ones are held.
     going: KeyQueue,
     in_flight: VecDeque<InFlight>,
-    refused: BTreeMap<Key, Refused>,
+    refused: BTreeMap<Key, RefusedKey>,
     fuse: Fuse,
     in_sync: bool,
     delivered: bool,
@@ -143,7 +143,7 @@ impl Session {
     pub fn new(id: u64, now: Millis) -> Self {
         Self {
             id,
-            phase: Phase::New,
+            phase: CenterPhase::New,
             liveness: Liveness::new(now),
             blocked: false,
             seq: 0,
@@ -165,35 +165,35 @@ impl Session {
         }
     }
 
-    pub fn handle(&mut self, now: Millis, input: Input, desired: &dyn Desired) -> Vec<Output> {
+    pub fn handle(&mut self, now: Millis, input: CenterInput, desired: &dyn Desired) -> Vec<CenterOutput> {
         let mut out = Vec::new();
-        if self.phase == Phase::Closed {
+        if self.phase == CenterPhase::Closed {
             return out;
         }
         match input {
-            Input::Received(message) => {
+            CenterInput::Received(message) => {
                 self.liveness.heard(now);
                 self.received(now, message, desired, &mut out);
             }
-            Input::Changed(keys) if self.phase == Phase::Open => {
+            CenterInput::Changed(keys) if self.phase == CenterPhase::Open => {
                 for key in keys {
                     if let Some(refused) = self.refused.get_mut(&key) {
-                        *refused = Refused { attempts: 0, retry_at: Millis::MAX };
+                        *refused = RefusedKey { attempts: 0, retry_at: Millis::MAX };
                     }
                     self.enqueue(key, desired);
                 }
             }
-            Input::Changed(_) => {}
-            Input::Lost => self.rewalk = true,
-            Input::ReportsStored { seq, at } => out.push(Output::Send(Message::ReportAck { seq, at })),
-            Input::ReportsFailed => self.close(CloseReason::Storage, Some(5_000), &mut out),
-            Input::Tick => self.tick(now, desired, &mut out),
-            Input::Blocked(blocked) => self.blocked = blocked,
-            Input::ConfirmDeletion { up_to } => self.fuse.confirm(up_to),
-            Input::Adopt => self.adopt(desired, &mut out),
-            Input::End(reason) => self.close(reason, None, &mut out),
+            CenterInput::Changed(_) => {}
+            CenterInput::Lost => self.rewalk = true,
+            CenterInput::ReportsStored { seq, at } => out.push(CenterOutput::Send(Message::ReportAck { seq, at })),
+            CenterInput::ReportsFailed => self.close(CloseReason::Storage, Some(5_000), &mut out),
+            CenterInput::Tick => self.tick(now, desired, &mut out),
+            CenterInput::Blocked(blocked) => self.blocked = blocked,
+            CenterInput::ConfirmDeletion { up_to } => self.fuse.confirm(up_to),
+            CenterInput::Adopt => self.adopt(desired, &mut out),
+            CenterInput::End(reason) => self.close(reason, None, &mut out),
         }
-        if self.phase == Phase::Open {
+        if self.phase == CenterPhase::Open {
             self.send_batches(desired, &mut out);
             let idle = !self.walking && self.puts.is_empty() && self.going.is_empty() && self.in_flight.is_empty();
             if self.rewalk && idle {
@@ -202,7 +202,7 @@ impl Session {
             }
             self.say_status(&mut out);
         }
-        if out.iter().any(|output| matches!(output, Output::Send(_))) {
+        if out.iter().any(|output| matches!(output, CenterOutput::Send(_))) {
             self.liveness.sent(now);
         }
         out
@@ -231,31 +231,31 @@ impl Session {
             + self.deletes.len() * 2 * size_of::<Key>()
             + self.in_flight.capacity() * size_of::<InFlight>()
             + in_flight
-            + self.refused.len() * 2 * (size_of::<Key>() + size_of::<Refused>())
+            + self.refused.len() * 2 * (size_of::<Key>() + size_of::<RefusedKey>())
     }
 
-    fn received(&mut self, now: Millis, message: Message, desired: &dyn Desired, out: &mut Vec<Output>) {
+    fn received(&mut self, now: Millis, message: Message, desired: &dyn Desired, out: &mut Vec<CenterOutput>) {
         match (self.phase, message) {
-            (Phase::New, Message::Hello(hello)) => self.hello(now, &hello, desired, out),
-            (Phase::New, Message::Unknown(_) | Message::Heartbeat) => {}
+            (CenterPhase::New, Message::Hello(hello)) => self.hello(now, &hello, desired, out),
+            (CenterPhase::New, Message::Unknown(_) | Message::Heartbeat) => {}
             (_, Message::Close { .. }) => {
-                self.phase = Phase::Closed;
-                out.push(Output::Close);
+                self.phase = CenterPhase::Closed;
+                out.push(CenterOutput::Close);
             }
-            (Phase::New, _) | (_, Message::Hello(_)) => self.close(CloseReason::Protocol, None, out),
-            (Phase::Open, Message::Differences(found)) if found.walk == self.walk => {
+            (CenterPhase::New, _) | (_, Message::Hello(_)) => self.close(CloseReason::Protocol, None, out),
+            (CenterPhase::Open, Message::Differences(found)) if found.walk == self.walk => {
                 self.differences(found, desired, out)
             }
             (_, Message::Ack { session, seq, holds }) if session == self.id => self.ack(now, seq, holds, out),
             (_, Message::Nack { session, seq, keys, reason }) if session == self.id => {
                 self.nack(now, seq, keys, reason, out);
             }
-            (_, Message::Report { seq, reports }) => out.push(Output::StoreReports { seq, reports }),
+            (_, Message::Report { seq, reports }) => out.push(CenterOutput::StoreReports { seq, reports }),
             _ => {}
         }
     }
 
-    fn hello(&mut self, now: Millis, hello: &Hello, desired: &dyn Desired, out: &mut Vec<Output>) {
+    fn hello(&mut self, now: Millis, hello: &Hello, desired: &dyn Desired, out: &mut Vec<CenterOutput>) {
         let version = hello.max_version.min(*crate::VERSIONS.end());
         if version < hello.min_version.max(*crate::VERSIONS.start()) {
             return self.close(CloseReason::Incompatible, Some(600_000), out);
@@ -265,22 +265,22 @@ impl Session {
         }
         let through = hello.seen.and_then(|seen| desired.through(seen.incarnation));
         self.fuse.holds(now, hello.holds);
-        out.push(Output::ReportFloor(hello.floor));
-        out.push(Output::Send(Message::Welcome(Welcome {
+        out.push(CenterOutput::ReportFloor(hello.floor));
+        out.push(CenterOutput::Send(Message::Welcome(Welcome {
             version,
             features: 0,
             session: self.id,
             position: desired.position(),
             through,
         })));
-        out.push(Output::Status(Status::Connected { version, features: hello.features }));
+        out.push(CenterOutput::Status(CenterStatus::Connected { version, features: hello.features }));
         match hello.seen {
             Some(seen) if through.is_none_or(|through| through < seen.revision) => {
-                self.phase = Phase::RolledBack;
-                out.push(Output::Status(Status::RolledBack { edge: seen }));
+                self.phase = CenterPhase::RolledBack;
+                out.push(CenterOutput::Status(CenterStatus::RolledBack { edge: seen }));
             }
             _ => {
-                self.phase = Phase::Open;
+                self.phase = CenterPhase::Open;
                 if hello.root != desired.root() || hello.holds != desired.count() {
                     self.start_walk(desired, out);
                 }
@@ -288,13 +288,13 @@ impl Session {
         }
     }
 
-    fn start_walk(&mut self, desired: &dyn Desired, out: &mut Vec<Output>) {
+    fn start_walk(&mut self, desired: &dyn Desired, out: &mut Vec<CenterOutput>) {
         self.walk += 1;
         self.walking = true;
-        out.push(Output::Send(Message::Nodes { walk: self.walk, nodes: vec![describe(desired, Prefix::ROOT)] }));
+        out.push(CenterOutput::Send(Message::Nodes { walk: self.walk, nodes: vec![describe(desired, Prefix::ROOT)] }));
     }
 
-    fn differences(&mut self, found: Differences, desired: &dyn Desired, out: &mut Vec<Output>) {
+    fn differences(&mut self, found: Differences, desired: &dyn Desired, out: &mut Vec<CenterOutput>) {
         let mut keys = Vec::new();
         for at in found.need {
             desired.range(at, at, &mut |_, key, _| keys.push(key.clone()));
@@ -307,29 +307,29 @@ impl Session {
         }
         if !found.want.is_empty() {
             let nodes = found.want.into_iter().map(|prefix| describe(desired, prefix)).collect();
-            out.push(Output::Send(Message::Nodes { walk: self.walk, nodes }));
+            out.push(CenterOutput::Send(Message::Nodes { walk: self.walk, nodes }));
         } else if found.done {
             self.walking = false;
         }
     }
 
-    fn adopt(&mut self, desired: &dyn Desired, out: &mut Vec<Output>) {
-        if self.phase != Phase::RolledBack {
+    fn adopt(&mut self, desired: &dyn Desired, out: &mut Vec<CenterOutput>) {
+        if self.phase != CenterPhase::RolledBack {
             return;
         }
         // The edge reconnects after it has committed this batch.
         self.send(Vec::new(), true, desired, out);
     }
 
-    fn tick(&mut self, now: Millis, desired: &dyn Desired, out: &mut Vec<Output>) {
+    fn tick(&mut self, now: Millis, desired: &dyn Desired, out: &mut Vec<CenterOutput>) {
         if self.liveness.dead(now) {
             return self.close(CloseReason::Silent, None, out);
         }
         if self.liveness.due(now) {
-            out.push(Output::Send(Message::Heartbeat));
+            out.push(CenterOutput::Send(Message::Heartbeat));
         }
         if self.in_flight.is_empty() {
-            self.fuse.turn(now);
+            self.fuse.roll_window(now);
         }
         let due: Vec<Key> =
             self.refused.iter().filter(|(_, refused)| refused.retry_at <= now).map(|(key, _)| key.clone()).collect();
@@ -341,13 +341,13 @@ impl Session {
         }
     }
 
-    fn say_status(&mut self, out: &mut Vec<Output>) {
+    fn say_status(&mut self, out: &mut Vec<CenterOutput>) {
         if self.deletes.is_empty() {
             self.held = None;
         }
         if self.held != self.held_said {
             self.held_said = self.held;
-            out.push(Output::Status(Status::DeletionHeld(self.held)));
+            out.push(CenterOutput::Status(CenterStatus::DeletionHeld(self.held)));
         }
         let sent = !self.walking && self.in_flight.is_empty() && self.puts.is_empty() && self.going.is_empty();
         let delivered = sent && (self.deletes.is_empty() || self.held.is_some());
@@ -358,13 +358,13 @@ impl Session {
         let in_sync = sent && self.deletes.is_empty() && self.refused.is_empty();
         if in_sync != self.in_sync {
             self.in_sync = in_sync;
-            out.push(Output::Status(Status::InSync(in_sync)));
+            out.push(CenterOutput::Status(CenterStatus::InSync(in_sync)));
         }
     }
 
-    fn close(&mut self, reason: CloseReason, retry_after: Option<Millis>, out: &mut Vec<Output>) {
-        self.phase = Phase::Closed;
-        out.push(Output::Send(Message::Close { reason, retry_after }));
-        out.push(Output::Close);
+    fn close(&mut self, reason: CloseReason, retry_after: Option<Millis>, out: &mut Vec<CenterOutput>) {
+        self.phase = CenterPhase::Closed;
+        out.push(CenterOutput::Send(Message::Close { reason, retry_after }));
+        out.push(CenterOutput::Close);
     }
 }

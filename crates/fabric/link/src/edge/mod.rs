@@ -8,9 +8,9 @@ use crate::admission::reconnect_delay;
 use crate::desired::Holding;
 use crate::liveness::Liveness;
 use crate::message::{Batch, CloseReason, Hello, Message, Report, Welcome};
-use crate::queue::{KeyQueue, Turn};
+use crate::queue::{DeliveryOrder, KeyQueue};
 use crate::types::{Key, Millis, Position, Version};
-use crate::walk::Walk;
+use crate::walk::TreeWalk;
 
 /// Limits of report messages in flight and of one report message.
 const MAX_REPORTS_IN_FLIGHT: usize = 4;
@@ -20,7 +20,7 @@ const MAX_REPORT_BYTES: usize = 256 << 10;
 const DIAL_TIMEOUT: Millis = 30_000;
 
 #[derive(Debug)]
-pub enum Input {
+pub enum EdgeInput {
     Connected,
     Disconnected,
     Received(Message),
@@ -31,7 +31,7 @@ pub enum Input {
     /// The transaction failed and changed nothing.
     ApplyFailed {
         ticket: u64,
-        failure: Failure,
+        failure: ApplyFailure,
     },
     /// The outbox has new reports for these keys. At start, the driver passes every key of the outbox.
     Reported(Vec<Key>),
@@ -40,7 +40,7 @@ pub enum Input {
 }
 
 #[derive(Debug)]
-pub enum Failure {
+pub enum ApplyFailure {
     /// These keys cannot be applied. The others can.
     Keys(Vec<(Key, String)>),
     /// Nothing can be written at the moment.
@@ -48,7 +48,7 @@ pub enum Failure {
 }
 
 #[derive(Debug, PartialEq)]
-pub enum Output {
+pub enum EdgeOutput {
     Dial,
     Send(Message),
     /// The driver applies the changes in one transaction, in which `seen` also moves on to the batch's position (never
@@ -66,11 +66,11 @@ pub enum Output {
         reports: Vec<(Key, Version)>,
     },
     Disconnect,
-    Status(Status),
+    Status(EdgeStatus),
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Status {
+pub enum EdgeStatus {
     Online,
     Offline,
     /// The center was restored from a backup or is another one. The edge keeps its objects until it is told to adopt.
@@ -83,7 +83,7 @@ pub enum Status {
 }
 
 #[derive(Debug, PartialEq, Clone, Copy)]
-enum Phase {
+enum EdgePhase {
     Offline {
         dial_at: Millis,
     },
@@ -110,28 +110,28 @@ struct Applying {
 
 #[derive(Debug)]
 pub struct Edge {
-    phase: Phase,
+    phase: EdgePhase,
     liveness: Liveness,
     session: u64,
     expected: u64,
     backlog: VecDeque<Batch>,
     applying: Option<Applying>,
     tickets: u64,
-    walk: Walk,
+    walk: TreeWalk,
     outbox: KeyQueue,
     reports: VecDeque<(u64, Vec<(Key, Version)>)>,
     report_seq: u64,
     blocked: bool,
     attempts: u32,
     random: u64,
-    start: Start,
+    start: ProgramStart,
     /// The next hello carries earlier starts and place.
     introduces: bool,
 }
 
 /// Identifies a start of the edge's program, so that the center can tell two machines with one identity apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Start {
+pub struct ProgramStart {
     /// Random, and never 0.
     pub id: u64,
     /// The earlier starts, the last one first.
@@ -144,52 +144,54 @@ impl Edge {
     /// `seed` is the source of jitter for reconnects.
     pub fn new(now: Millis, seed: u64) -> Self {
         Self {
-            phase: Phase::Offline { dial_at: now },
+            phase: EdgePhase::Offline { dial_at: now },
             liveness: Liveness::new(now),
             session: 0,
             expected: 1,
             backlog: VecDeque::new(),
             applying: None,
             tickets: 0,
-            walk: Walk::default(),
+            walk: TreeWalk::default(),
             outbox: KeyQueue::default(),
             reports: VecDeque::new(),
             report_seq: 0,
             blocked: false,
             attempts: 0,
             random: seed,
-            start: Start::default(),
+            start: ProgramStart::default(),
             introduces: true,
         }
     }
 
     /// Sets the start that a hello carries. Called before the first input.
-    pub fn is(mut self, start: Start) -> Self {
+    pub fn is(mut self, start: ProgramStart) -> Self {
         self.start = start;
         self
     }
 
-    pub fn handle(&mut self, now: Millis, input: Input, holding: &dyn Holding) -> Vec<Output> {
+    pub fn handle(&mut self, now: Millis, input: EdgeInput, holding: &dyn Holding) -> Vec<EdgeOutput> {
         let mut out = Vec::new();
         match input {
-            Input::Connected => {
-                self.phase = Phase::Connected;
+            EdgeInput::Connected => {
+                self.phase = EdgePhase::Connected;
                 self.liveness = Liveness::new(now);
             }
-            Input::Disconnected => self.offline(now, None, &mut out),
-            Input::Received(message) => {
+            EdgeInput::Disconnected => self.offline(now, None, &mut out),
+            EdgeInput::Received(message) => {
                 self.liveness.heard(now);
                 self.received(now, message, holding, &mut out);
             }
-            Input::Applied { ticket } => self.applied(now, ticket, holding, &mut out),
-            Input::ApplyFailed { ticket, failure } => self.apply_failed(now, ticket, failure, holding, &mut out),
-            Input::Reported(keys) => keys.into_iter().for_each(|key| self.outbox.push(key, Turn::default())),
-            Input::Tick => self.tick(now, &mut out),
-            Input::Blocked(blocked) => self.blocked = blocked,
+            EdgeInput::Applied { ticket } => self.applied(now, ticket, holding, &mut out),
+            EdgeInput::ApplyFailed { ticket, failure } => self.apply_failed(now, ticket, failure, holding, &mut out),
+            EdgeInput::Reported(keys) => {
+                keys.into_iter().for_each(|key| self.outbox.push(key, DeliveryOrder::default()))
+            }
+            EdgeInput::Tick => self.tick(now, &mut out),
+            EdgeInput::Blocked(blocked) => self.blocked = blocked,
         }
-        if self.phase == Phase::Connected && self.applying.is_none() {
-            self.phase = Phase::Greeted;
-            out.push(Output::Send(Message::Hello(Hello {
+        if self.phase == EdgePhase::Connected && self.applying.is_none() {
+            self.phase = EdgePhase::Greeted;
+            out.push(EdgeOutput::Send(Message::Hello(Hello {
                 min_version: *crate::VERSIONS.start(),
                 max_version: *crate::VERSIONS.end(),
                 features: 0,
@@ -204,56 +206,56 @@ impl Edge {
         }
         self.apply_next(&mut out);
         self.send_reports(holding, &mut out);
-        if out.iter().any(|output| matches!(output, Output::Send(_))) {
+        if out.iter().any(|output| matches!(output, EdgeOutput::Send(_))) {
             self.liveness.sent(now);
         }
         out
     }
 
-    fn received(&mut self, now: Millis, message: Message, holding: &dyn Holding, out: &mut Vec<Output>) {
+    fn received(&mut self, now: Millis, message: Message, holding: &dyn Holding, out: &mut Vec<EdgeOutput>) {
         match (self.phase, message) {
-            (Phase::Offline { .. } | Phase::Dialing { .. }, _) => {}
+            (EdgePhase::Offline { .. } | EdgePhase::Dialing { .. }, _) => {}
             (_, Message::Close { reason, retry_after }) => {
                 self.introduces |= matches!(reason, CloseReason::Superseded | CloseReason::Shared);
-                out.push(Output::Status(Status::Closed(reason)));
-                out.push(Output::Disconnect);
+                out.push(EdgeOutput::Status(EdgeStatus::Closed(reason)));
+                out.push(EdgeOutput::Disconnect);
                 self.offline(now, retry_after, out);
             }
-            (Phase::Greeted, Message::Welcome(welcome)) => self.welcome(&welcome, holding, out),
-            (Phase::Open, Message::Nodes { walk, nodes }) => {
+            (EdgePhase::Greeted, Message::Welcome(welcome)) => self.welcome(&welcome, holding, out),
+            (EdgePhase::Open, Message::Nodes { walk, nodes }) => {
                 let found = self.walk.answer(holding, walk, &nodes);
-                out.extend(found.into_iter().map(|found| Output::Send(Message::Differences(found))));
+                out.extend(found.into_iter().map(|found| EdgeOutput::Send(Message::Differences(found))));
             }
-            (Phase::Open | Phase::RolledBack, Message::Batch(batch)) => self.batch(now, batch, out),
-            (Phase::Open, Message::ReportAck { seq, at }) => {
+            (EdgePhase::Open | EdgePhase::RolledBack, Message::Batch(batch)) => self.batch(now, batch, out),
+            (EdgePhase::Open, Message::ReportAck { seq, at }) => {
                 // Acks may come out of order: the center's store may finish a later write first.
                 if let Some(index) = self.reports.iter().position(|(sent, _)| *sent == seq)
                     && let Some((_, reports)) = self.reports.remove(index)
                 {
-                    out.push(Output::ReportsAcked { at, reports });
+                    out.push(EdgeOutput::ReportsAcked { at, reports });
                 }
             }
             _ => {}
         }
     }
 
-    fn welcome(&mut self, welcome: &Welcome, holding: &dyn Holding, out: &mut Vec<Output>) {
+    fn welcome(&mut self, welcome: &Welcome, holding: &dyn Holding, out: &mut Vec<EdgeOutput>) {
         self.session = welcome.session;
         self.expected = 1;
         self.attempts = 0;
         self.introduces = false;
         let known = |seen: Position| welcome.through.is_some_and(|through| through >= seen.revision);
         if holding.seen().is_none_or(known) {
-            self.phase = Phase::Open;
-            out.push(Output::Status(Status::Online));
+            self.phase = EdgePhase::Open;
+            out.push(EdgeOutput::Status(EdgeStatus::Online));
         } else {
-            self.phase = Phase::RolledBack;
-            out.push(Output::Status(Status::RolledBack { center: welcome.position }));
+            self.phase = EdgePhase::RolledBack;
+            out.push(EdgeOutput::Status(EdgeStatus::RolledBack { center: welcome.position }));
         }
     }
 
-    fn send_reports(&mut self, holding: &dyn Holding, out: &mut Vec<Output>) {
-        while self.phase == Phase::Open
+    fn send_reports(&mut self, holding: &dyn Holding, out: &mut Vec<EdgeOutput>) {
+        while self.phase == EdgePhase::Open
             && !self.blocked
             && self.reports.len() < MAX_REPORTS_IN_FLIGHT
             && !self.outbox.is_empty()
@@ -271,23 +273,25 @@ impl Edge {
             self.report_seq += 1;
             let sent = reports.iter().map(|report| (report.key.clone(), report.version)).collect();
             self.reports.push_back((self.report_seq, sent));
-            out.push(Output::Send(Message::Report { seq: self.report_seq, reports }));
+            out.push(EdgeOutput::Send(Message::Report { seq: self.report_seq, reports }));
         }
     }
 
-    fn tick(&mut self, now: Millis, out: &mut Vec<Output>) {
+    fn tick(&mut self, now: Millis, out: &mut Vec<EdgeOutput>) {
         match self.phase {
-            Phase::Offline { dial_at } if dial_at <= now => {
-                self.phase = Phase::Dialing { since: now };
-                out.push(Output::Dial);
+            EdgePhase::Offline { dial_at } if dial_at <= now => {
+                self.phase = EdgePhase::Dialing { since: now };
+                out.push(EdgeOutput::Dial);
             }
-            Phase::Dialing { since } if now.saturating_sub(since) > DIAL_TIMEOUT => self.offline(now, None, out),
-            Phase::Offline { .. } | Phase::Dialing { .. } => {}
+            EdgePhase::Dialing { since } if now.saturating_sub(since) > DIAL_TIMEOUT => self.offline(now, None, out),
+            EdgePhase::Offline { .. } | EdgePhase::Dialing { .. } => {}
             _ if self.liveness.dead(now) => {
-                out.push(Output::Disconnect);
+                out.push(EdgeOutput::Disconnect);
                 self.offline(now, None, out);
             }
-            Phase::Open | Phase::RolledBack if self.liveness.due(now) => out.push(Output::Send(Message::Heartbeat)),
+            EdgePhase::Open | EdgePhase::RolledBack if self.liveness.due(now) => {
+                out.push(EdgeOutput::Send(Message::Heartbeat))
+            }
             _ => {}
         }
         if let Some(waiting) = self.applying.take_if(|applying| applying.retry_at.is_some_and(|at| at <= now)) {
@@ -296,19 +300,19 @@ impl Edge {
     }
 
     /// The connection is gone. A running transaction continues; the center sends waiting batches again.
-    fn offline(&mut self, now: Millis, retry_after: Option<Millis>, out: &mut Vec<Output>) {
-        if matches!(self.phase, Phase::Offline { .. }) {
+    fn offline(&mut self, now: Millis, retry_after: Option<Millis>, out: &mut Vec<EdgeOutput>) {
+        if matches!(self.phase, EdgePhase::Offline { .. }) {
             return;
         }
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let dial_at = now + reconnect_delay(self.attempts, retry_after, self.random >> 16);
         self.attempts = self.attempts.saturating_add(1);
-        self.phase = Phase::Offline { dial_at };
+        self.phase = EdgePhase::Offline { dial_at };
         self.backlog.clear();
         self.applying.take_if(|applying| applying.retry_at.is_some());
         for (_, reports) in self.reports.drain(..) {
-            reports.into_iter().for_each(|(key, _)| self.outbox.push(key, Turn::default()));
+            reports.into_iter().for_each(|(key, _)| self.outbox.push(key, DeliveryOrder::default()));
         }
-        out.push(Output::Status(Status::Offline));
+        out.push(EdgeOutput::Status(EdgeStatus::Offline));
     }
 }

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 
 use crate::message::{Batch, CloseReason, Differences, Hello, Message, Report, Welcome};
-use crate::tree::{Prefix, Summary};
+use crate::tree::{NodeSummary, Prefix};
 use crate::types::{Key, Position, Version};
-use crate::walk::Node;
+use crate::walk::TreeNode;
 
 const POSITION: Position = Position { incarnation: u64::MAX, revision: 1 << 40 };
 const VERSION: Version = Version { epoch: 1_760_000_000_000, counter: 3 };
@@ -68,12 +68,12 @@ fn hellos() -> Vec<(&'static str, Message)> {
 fn walks() -> Vec<(&'static str, Message)> {
     let prefix = |depth, bits| Prefix::new(depth, bits).unwrap_or(Prefix::ROOT);
     let (shallow, odd, deepest) = (prefix(1, 3 << 60), prefix(3, 0xabc << 52), prefix(16, 77));
-    let mut children = [Summary { count: 300, digest: 5 }; 16];
-    children[4] = Summary::default();
+    let mut children = [NodeSummary { count: 300, digest: 5 }; 16];
+    children[4] = NodeSummary::default();
     let nodes = vec![
-        Node::Children(shallow, Box::new(children)),
-        Node::Entries(deepest, vec![(77, 1), (77, u128::MAX)]),
-        Node::Entries(Prefix::ROOT, vec![]),
+        TreeNode::Children(shallow, Box::new(children)),
+        TreeNode::Entries(deepest, vec![(77, 1), (77, u128::MAX)]),
+        TreeNode::Entries(Prefix::ROOT, vec![]),
     ];
     let differences = Differences {
         walk: 2,

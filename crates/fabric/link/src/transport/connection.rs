@@ -40,24 +40,24 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Limit of the body of a refusal.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
-type Body = UnsyncBoxBody<Bytes, Infallible>;
+type RequestBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// Calls and streams to the center. The TCP connection exists while something is open on it and until `IDLE_TIMEOUT`
 /// after that.
 #[derive(Clone)]
-pub struct Connection(Arc<Shared>);
+pub struct Connection(Arc<ConnectionShared>);
 
-struct Shared {
+struct ConnectionShared {
     /// The way to connect again; `None` for a connection over a given stream.
     dial: Option<Dial>,
     authority: String,
     prefix: String,
-    open: Mutex<Option<Open>>,
+    open: Mutex<Option<OpenConnection>>,
     end: watch::Sender<bool>,
 }
 
-struct Open {
-    requests: http2::SendRequest<Body>,
+struct OpenConnection {
+    requests: http2::SendRequest<RequestBody>,
     used: Instant,
 }
 
@@ -80,22 +80,22 @@ impl Connection {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let connection = Self::new(None, authority, prefix, None);
-        let open = Open { requests: connection.shake_hands(io).await?, used: Instant::now() };
+        let open = OpenConnection { requests: connection.shake_hands(io).await?, used: Instant::now() };
         *connection.0.open.lock().await = Some(open);
         Ok(connection)
     }
 
-    fn new(dial: Option<Dial>, authority: String, prefix: &str, open: Option<Open>) -> Self {
+    fn new(dial: Option<Dial>, authority: String, prefix: &str, open: Option<OpenConnection>) -> Self {
         let end = watch::channel(false).0;
-        Self(Arc::new(Shared { dial, authority, prefix: prefix.to_owned(), open: Mutex::new(open), end }))
+        Self(Arc::new(ConnectionShared { dial, authority, prefix: prefix.to_owned(), open: Mutex::new(open), end }))
     }
 
-    async fn shake_hands<S>(&self, io: S) -> Result<http2::SendRequest<Body>, Error>
+    async fn shake_hands<S>(&self, io: S) -> Result<http2::SendRequest<RequestBody>, Error>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let mut told = self.0.end.subscribe();
-        let mut http = http2::Builder::new(Until(told.clone()));
+        let mut http = http2::Builder::new(UntilClosed(told.clone()));
         http.timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
@@ -117,7 +117,7 @@ impl Connection {
     }
 
     /// The open connection, or a new one.
-    async fn requests(&self) -> Result<http2::SendRequest<Body>, Error> {
+    async fn requests(&self) -> Result<http2::SendRequest<RequestBody>, Error> {
         let closed = || Error::Lost("the connection was closed".into());
         if self.is_closed() {
             return Err(closed());
@@ -131,7 +131,7 @@ impl Connection {
         // HTTP/2 begins with several small writes, and TLS would seal each of them separately.
         let stream = BufWriter::with_capacity(HANDSHAKE_BUFFER_BYTES, dial.call().await?);
         let requests = self.shake_hands(stream).await?;
-        *open = Some(Open { requests: requests.clone(), used: Instant::now() });
+        *open = Some(OpenConnection { requests: requests.clone(), used: Instant::now() });
         tokio::spawn(let_go(Arc::downgrade(&self.0)));
         Ok(requests)
     }
@@ -163,7 +163,7 @@ impl Connection {
         self.0.end.send_replace(true);
     }
 
-    async fn answer(&self, request: Request<Body>) -> Result<Response<Incoming>, Error> {
+    async fn answer(&self, request: Request<RequestBody>) -> Result<Response<Incoming>, Error> {
         let late = |_| Error::Timeout { address: self.0.authority.clone(), seconds: RESPONSE_TIMEOUT.as_secs() };
         let sent = async {
             let mut requests = self.requests().await?;
@@ -176,7 +176,7 @@ impl Connection {
         tokio::time::timeout(RESPONSE_TIMEOUT, sent).await.map_err(late)?
     }
 
-    fn post(&self, path: &str, body: Body) -> Result<Request<Body>, Error> {
+    fn post(&self, path: &str, body: RequestBody) -> Result<Request<RequestBody>, Error> {
         let path = path.parse().map_err(|_| Error::Url { url: path.to_owned(), why: "this is no path" })?;
         let mut request = Request::new(body);
         *request.method_mut() = http::Method::POST;
@@ -185,7 +185,7 @@ impl Connection {
     }
 
     fn uri(&self, path: &PathAndQuery) -> Result<Uri, Error> {
-        let Shared { authority, prefix, .. } = &*self.0;
+        let ConnectionShared { authority, prefix, .. } = &*self.0;
         let built =
             Uri::builder().scheme("https").authority(authority.as_str()).path_and_query(format!("{prefix}{path}"));
         built
@@ -201,7 +201,7 @@ impl std::fmt::Debug for Connection {
 }
 
 /// Gives up a connection without requests for `IDLE_TIMEOUT`. Open streams continue.
-async fn let_go(shared: Weak<Shared>) {
+async fn let_go(shared: Weak<ConnectionShared>) {
     loop {
         tokio::time::sleep(IDLE_TIMEOUT).await;
         let Some(shared) = shared.upgrade() else { return };
@@ -215,9 +215,9 @@ async fn let_go(shared: Weak<Shared>) {
 
 /// Runs the tasks of a connection until it is closed. Otherwise a stream without a reader would keep them alive.
 #[derive(Clone)]
-struct Until(watch::Receiver<bool>);
+struct UntilClosed(watch::Receiver<bool>);
 
-impl<F> hyper::rt::Executor<F> for Until
+impl<F> hyper::rt::Executor<F> for UntilClosed
 where
     F: Future<Output: Send> + Send + 'static,
 {

@@ -39,29 +39,29 @@ const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 #[error("the link is gone")]
 pub struct Gone;
 
-type Reader = Box<dyn AsyncRead + Send + Sync + Unpin>;
+type LineReader = Box<dyn AsyncRead + Send + Sync + Unpin>;
 
 /// Both directions. Dropping it and its senders ends it, after the queued frames have been sent.
 pub struct Line {
     sender: LineSender,
-    reader: Option<Reader>,
+    reader: Option<LineReader>,
     /// Returns the reader to the writing task for lingering.
-    back: Option<oneshot::Sender<Reader>>,
+    back: Option<oneshot::Sender<LineReader>>,
     decoder: FrameDecoder,
     ended: bool,
 }
 
 /// The sending half; there may be several.
 #[derive(Clone)]
-pub struct LineSender(Arc<Shared>);
+pub struct LineSender(Arc<LineShared>);
 
 #[derive(Default)]
-struct Shared {
+struct LineShared {
     pipe: Arc<Pipe>,
     received: AtomicU64,
 }
 
-impl Drop for Shared {
+impl Drop for LineShared {
     fn drop(&mut self) {
         self.pipe.end();
     }
@@ -216,7 +216,7 @@ fn told(error: FrameError) -> Error {
 }
 
 /// Reads available bytes; empty at the end of the stream.
-async fn piece(reader: &mut Reader) -> std::io::Result<Bytes> {
+async fn piece(reader: &mut LineReader) -> std::io::Result<Bytes> {
     poll_fn(|cx| {
         let mut room = [0; READ_BYTES];
         let mut buffer = ReadBuf::new(&mut room);
@@ -227,7 +227,7 @@ async fn piece(reader: &mut Reader) -> std::io::Result<Bytes> {
 }
 
 /// The writing task: sends everything that is put into the pipe until the pipe ends.
-async fn pump<W>(pipe: Arc<Pipe>, mut writer: W, at_the_end: oneshot::Receiver<Reader>)
+async fn pump<W>(pipe: Arc<Pipe>, mut writer: W, at_the_end: oneshot::Receiver<LineReader>)
 where
     W: AsyncWrite + Unpin,
 {

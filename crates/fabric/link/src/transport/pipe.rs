@@ -15,10 +15,10 @@ use http_body::Frame;
 const MAX_QUEUED_BYTES: usize = 64 << 10;
 
 #[derive(Default)]
-pub(super) struct Pipe(Mutex<State>);
+pub(super) struct Pipe(Mutex<PipeState>);
 
 #[derive(Default)]
-struct State {
+struct PipeState {
     pieces: VecDeque<Bytes>,
     waiting: usize,
     sent: u64,
@@ -32,8 +32,8 @@ struct State {
 
 impl Pipe {
     /// The body that the connection reads from. Writers are refused once it is dropped.
-    pub fn body(self: &Arc<Self>) -> Outgoing {
-        Outgoing(self.clone())
+    pub fn body(self: &Arc<Self>) -> PipeBody {
+        PipeBody(self.clone())
     }
 
     pub fn sent(&self) -> u64 {
@@ -113,20 +113,20 @@ impl Pipe {
         wake(&mut state);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PipeState> {
         // No critical section can leave the state inconsistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn wake(state: &mut State) {
+fn wake(state: &mut PipeState) {
     std::mem::take(&mut state.writers).into_iter().for_each(Waker::wake);
 }
 
 /// The body of a request or response that is written through a pipe.
-pub struct Outgoing(Arc<Pipe>);
+pub struct PipeBody(Arc<Pipe>);
 
-impl http_body::Body for Outgoing {
+impl http_body::Body for PipeBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -135,7 +135,7 @@ impl http_body::Body for Outgoing {
     }
 }
 
-impl Drop for Outgoing {
+impl Drop for PipeBody {
     fn drop(&mut self) {
         self.0.abandon();
     }

@@ -344,7 +344,7 @@ impl World {
             .collect();
         let whole = self.chance(5);
         if whole || !poison.is_empty() {
-            let failure = if whole { Failure::Whole("disk full".into()) } else { Failure::Keys(poison) };
+            let failure = if whole { ApplyFailure::Whole("disk full".into()) } else { ApplyFailure::Keys(poison) };
             return self.edge(EdgeInput::ApplyFailed { ticket, failure });
         }
         self.commit(&batch);
@@ -381,10 +381,10 @@ impl World {
         }
     }
 
-    fn delete_unlisted(&mut self, nodes: &[Node]) {
+    fn delete_unlisted(&mut self, nodes: &[TreeNode]) {
         let before: Vec<Key> = self.disk.objects.keys().cloned().collect();
         for node in nodes {
-            let Node::Entries(prefix, entries) = node else { continue };
+            let TreeNode::Entries(prefix, entries) = node else { continue };
             for key in &before {
                 let at = key_hash(key);
                 if (prefix.first()..=prefix.last()).contains(&at) && !entries.iter().any(|entry| entry.0 == at) {
