@@ -1,4 +1,4 @@
-"""Tests that pass only when they are run again are written down with their reasons, and a run with many of them fails."""
+"""Tests that pass only when run again are written down with their reasons, and a run with many of them fails."""
 import json
 import os
 import shutil
