@@ -94,7 +94,24 @@ impl Metrics {
         for mount in server.mounts() {
             mount.metrics(&mut out);
         }
+        tasks_text(&mut out);
         out.push_str("# EOF\n");
         out.into_bytes()
     }
+}
+
+/// The counts of this process's tasks, by name.
+fn tasks_text(out: &mut String) {
+    let counts = tasks::counts();
+    let mut show = |name: &str, help: &str, kind: &str, of: fn(&tasks::Counts) -> u64| {
+        let metric = name.strip_suffix("_total").unwrap_or(name);
+        let _ = writeln!(out, "# HELP {metric} {help}\n# TYPE {metric} {kind}");
+        for count in &counts {
+            let _ = writeln!(out, "{name}{{task=\"{}\"}} {}", count.name, of(count));
+        }
+    };
+    show("selvedge_tasks", "Tasks that run, by name.", "gauge", |count| count.running.max(0).unsigned_abs());
+    show("selvedge_task_panics_total", "Panics of tasks, by name.", "counter", |count| count.panics);
+    let help = "Restarts of tasks after a panic or an error, by name.";
+    show("selvedge_task_restarts_total", help, "counter", |count| count.restarts);
 }

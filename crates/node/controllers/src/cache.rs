@@ -151,7 +151,8 @@ impl<K: Kind> Shown<K> {
         Mark { revision: revision_of(written), lists: self.lists_begun }
     }
 
-    /// Whether everything up to a write is shown. A list that began after the write shows it as well, or that it is gone.
+    /// Whether everything up to a write is shown. A list that began after the write shows it as well, or that the object
+    /// is gone.
     pub fn shows(&self, mark: Mark) -> bool {
         self.revision >= mark.revision && self.listing.is_none() || self.listed > mark.lists
     }

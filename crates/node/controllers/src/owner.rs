@@ -103,8 +103,8 @@ pub fn claim(owner: &ObjectMeta, selects: &Selects, object: &ObjectMeta) -> Clai
     }
 }
 
-/// All of `objects` that are the owner's, after adopting and releasing. `owners` is where the owner is read once more before
-/// anything is adopted: one that was deleted and made again must not take what was the other's.
+/// The owner's of all `objects`, after adopting and releasing. The owner is read once more from `owners` before anything
+/// is adopted: an owner that was deleted and made again must not take objects of the other one.
 pub async fn claim_all<O, K>(
     owners: &Api<O>,
     owner: &O,

@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use backoff::{Backoff, Schedule};
 use futures::StreamExt;
 use k8s_openapi::api::{
     core::v1::{ObjectReference, Pod, Service},
@@ -27,6 +28,7 @@ use kube::{
     },
 };
 use serde::de::DeserializeOwned;
+use tasks::Tasks;
 use tokio::sync::{Notify, watch};
 
 pub use network::Network;
@@ -41,8 +43,11 @@ use crate::{
 const TOGETHER: Duration = Duration::from_millis(20);
 /// A door that could not be opened is tried again after so long.
 const AGAIN: Duration = Duration::from_secs(15);
-const FIRST_WAIT: Duration = Duration::from_millis(100);
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+const WATCH_RETRY: Schedule = Schedule::new(Duration::from_millis(100), Duration::from_secs(30));
+/// How soon a task starts again after a panic.
+const RESTART: Schedule = Schedule::new(Duration::from_millis(100), Duration::from_secs(60));
+/// The tasks are dropped where they wait, which takes no time.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub struct Options {
     /// As `system:kube-proxy`: reads Services and EndpointSlices, and tells events.
@@ -95,43 +100,51 @@ impl Services {
         self.resolver.at
     }
 
-    /// Until told to stop.
+    /// Serves until the shutdown.
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
-        let Self { resolver, shared, options } = self;
-        let client = &options.client;
+        let tasks = Tasks::following(stop.clone());
+        let (resolver, options, shared) = (Arc::new(self.resolver), Arc::new(self.options), self.shared);
+        let (client, known) = (options.client.clone(), shared.clone());
+        tasks.spawn_until_shutdown("service-watch", RESTART, move || {
+            let api = Api::<Service>::all(client.clone());
+            follow(api, watcher::Config::default(), known.clone(), Address::of, |known| &mut known.services)
+        });
+        let (client, known) = (options.client.clone(), shared.clone());
+        tasks.spawn_until_shutdown("service-watch", RESTART, move || {
+            let api = Api::<EndpointSlice>::all(client.clone());
+            follow(api, watcher::Config::default(), known.clone(), Slice::of, |known| &mut known.slices)
+        });
+        let (client, known) = (options.node_client.clone(), shared.clone());
         let mine = watcher::Config::default().fields(&format!("spec.nodeName={}", options.node_name));
-        let services =
-            follow(Api::<Service>::all(client.clone()), watcher::Config::default(), &shared, Address::of, |known| {
-                &mut known.services
-            });
-        let slices = follow(
-            Api::<EndpointSlice>::all(client.clone()),
-            watcher::Config::default(),
-            &shared,
-            Slice::of,
-            |known| &mut known.slices,
-        );
-        let ports = |pod: &Pod| {
-            let name = (pod.metadata.namespace.clone()?, pod.metadata.name.clone()?);
-            let ports = host_ports(pod);
-            // Most have none, and need not be remembered.
-            (!ports.is_empty()).then_some((name, ports))
-        };
-        let pods = follow(Api::<Pod>::all(options.node_client.clone()), mine, &shared, ports, |known| &mut known.pods);
-        tokio::select! {
-            _ = stop.wait_for(|stop| *stop) => {}
-            _ = async { tokio::join!(services, slices, pods, resolver.serve(), keep_doors(&shared, &options)) } => {}
-        }
+        tasks.spawn_until_shutdown("service-watch", RESTART, move || {
+            let api = Api::<Pod>::all(client.clone());
+            follow(api, mine.clone(), known.clone(), pod_ports, |known| &mut known.pods)
+        });
+        tasks.spawn_until_shutdown("dns-resolver", RESTART, move || resolver.clone().serve());
+        let group = tasks.clone();
+        tasks.spawn_until_shutdown("service-proxy", RESTART, move || {
+            keep_doors(shared.clone(), options.clone(), group.clone())
+        });
+        // An error says that the sender is gone: then the process is stopping as well.
+        let _ = stop.wait_for(|stop| *stop).await;
+        tasks.stop(STOP_TIMEOUT).await;
     }
 }
 
-async fn keep_doors(shared: &Shared, options: &Options) {
+/// The host ports of a Pod. Most have none, and need not be remembered.
+fn pod_ports(pod: &Pod) -> Option<(Name, table::HostPorts)> {
+    let name = (pod.metadata.namespace.clone()?, pod.metadata.name.clone()?);
+    let ports = host_ports(pod);
+    (!ports.is_empty()).then_some((name, ports))
+}
+
+async fn keep_doors(shared: Shared, options: Arc<Options>, tasks: Tasks) {
     let node: Vec<IpAddr> =
         std::iter::once(options.network.node().into()).chain(options.also_on.iter().copied()).collect();
     let (base, bits) = options.network.services();
     let mask = u32::MAX << (32 - u32::from(bits));
     let is_ours = |ip: IpAddr| matches!(ip, IpAddr::V4(ip) if u32::from(ip) & mask == u32::from(base));
-    let mut proxy = Proxy::default();
+    let mut proxy = Proxy::new(tasks);
     let reporter = Reporter { controller: "selvedge-services".into(), instance: Some(options.node_name.clone()) };
     let recorder = Recorder::new(options.client.clone(), reporter);
     loop {
@@ -175,7 +188,7 @@ async fn tell(recorder: &Recorder, shut: &Shut) {
 async fn follow<K, V>(
     api: Api<K>,
     config: watcher::Config,
-    shared: &Shared,
+    shared: Shared,
     take: impl Fn(&K) -> Option<(Name, V)>,
     within: impl Fn(&mut Known) -> &mut BTreeMap<Name, V>,
 ) where
@@ -184,7 +197,7 @@ async fn follow<K, V>(
 {
     let mut stream = Box::pin(watcher(api, config));
     let mut listing: BTreeMap<Name, V> = BTreeMap::new();
-    let mut wait = FIRST_WAIT;
+    let mut backoff = Backoff::following(WATCH_RETRY);
     let name = |object: &K| {
         let meta = object.meta();
         (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
@@ -199,7 +212,7 @@ async fn follow<K, V>(
                     *within(known) = listed;
                     true
                 });
-                wait = FIRST_WAIT;
+                backoff.reset();
             }
             Ok(Event::Apply(object)) => shared.change(|known| match take(&object) {
                 Some((key, value)) => {
@@ -213,8 +226,7 @@ async fn follow<K, V>(
             Ok(Event::Delete(object)) => shared.change(|known| within(known).remove(&name(&object)).is_some()),
             Err(error) => {
                 tracing::debug!(kind = %K::kind(&()), %error, "a watch failed; it begins again");
-                tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(LONGEST_WAIT);
+                tokio::time::sleep(backoff.next()).await;
             }
         }
     }

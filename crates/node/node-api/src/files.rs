@@ -19,7 +19,7 @@ pub async fn answer(root: &Path, asked: &str) -> Response<Body> {
     let not_found = || answer::text(StatusCode::NOT_FOUND, "404 page not found\n");
     let Some(path) = below(root, asked) else { return not_found() };
     let root = root.to_owned();
-    let found = tokio::task::spawn_blocking(move || look(&root, &path)).await.map_err(io::Error::other);
+    let found = tasks::spawn_blocking("find-log", move || look(&root, &path)).await.map_err(io::Error::other);
     match found.and_then(|found| found) {
         Ok(Found::File(file)) => send(file),
         Ok(Found::Directory(_)) if !asked.is_empty() && !asked.ends_with('/') => {
@@ -79,7 +79,7 @@ fn look(root: &Path, path: &Path) -> io::Result<Found> {
 
 fn send(file: std::fs::File) -> Response<Body> {
     let (sender, receiver) = mpsc::channel(4);
-    tokio::spawn(async move {
+    tasks::spawn_short("log-file", async move {
         let mut file = tokio::fs::File::from_std(file);
         let mut block = vec![0; BLOCK];
         loop {

@@ -20,10 +20,11 @@ use tokio::{
 
 use crate::{
     answer::{self, Body},
+    outgoing::{LINGER, MAX_WAITING},
     route::{Place, Query},
     spdy::{self, connection::Stream},
     stream::{
-        Incoming, LINGER, Sink, WAITING,
+        Incoming, Sink,
         channels::{Channels, Said},
     },
     upgrade::{self, Protocol},
@@ -56,7 +57,7 @@ pub fn answer(pods: &Pods, place: &Place, query: &Query, headers: &HeaderMap, up
         return answer::text(StatusCode::BAD_REQUEST, "query parameter \"port\" is required");
     }
     let pod = Pod { uid: known.uid.clone(), address: known.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)) };
-    tokio::spawn(async move {
+    tasks::spawn_short("port-forward", async move {
         let Ok(io) = upgraded.await else { return };
         let io = TokioIo::new(io);
         match protocol {
@@ -161,7 +162,8 @@ async fn over_spdy(io: impl AsyncRead + AsyncWrite, pod: Pod) {
                         Ok(None) => {}
                         Ok(Some(Pair { port, data, error })) => {
                             let data_sink = data.sink;
-                            connections.spawn(connect(pod.clone(), port, data.incoming, data_sink, error.sink));
+                            let connection = connect(pod.clone(), port, data.incoming, data_sink, error.sink);
+                            connections.spawn(tasks::watched("port-forward-connection", connection));
                         }
                         Err(stream) => stream.sink.cancel().await,
                     }
@@ -187,14 +189,15 @@ async fn over_channels(io: impl AsyncRead + AsyncWrite, channels: Channels, port
     for (at, port) in ports.into_iter().enumerate() {
         let sink = |id: usize| Sink::Channel { channels, id: u8::try_from(id).unwrap_or(u8::MAX), out: out.clone() };
         let (data, error) = (sink(2 * at), sink(2 * at + 1));
-        let (to, incoming) = mpsc::channel(WAITING);
+        let (to, incoming) = mpsc::channel(MAX_WAITING);
         inputs.push(to);
         let pod = pod.clone();
-        connections.spawn(async move {
+        let connection = async move {
             data.send(&port.to_le_bytes()).await;
             error.send(&port.to_le_bytes()).await;
             connect(pod, port, incoming, data, error).await;
-        });
+        };
+        connections.spawn(tasks::watched("port-forward-connection", connection));
     }
     let sorted = async {
         while let Some(message) = messages.recv().await {

@@ -8,6 +8,7 @@ mod exec;
 mod files;
 mod forward;
 mod logs;
+mod outgoing;
 mod route;
 pub mod spdy;
 mod stream;
@@ -63,7 +64,7 @@ impl Node {
     /// A connection to whom HTTP/1.1 is spoken. Needs a runtime of tokio around it.
     pub fn connect(&self) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(BUFFER);
-        tokio::spawn(self.clone().serve(ours));
+        tasks::spawn_short("node-connection", self.clone().serve(ours));
         theirs
     }
 

@@ -20,6 +20,7 @@ mod journal;
 mod keeper;
 mod limits;
 mod logs;
+mod os;
 mod protocol;
 mod root;
 mod samples;
@@ -34,7 +35,7 @@ pub use agent::{Error, Options, Processes, end_all, replace_keeper};
 pub use files::raise_limit as raise_file_limit;
 pub use hidden::register as register_data_dir;
 pub use images::{Image, Images, Program};
-pub use keeper::Rules;
+pub use protocol::Rules;
 
 /// What this program is when the first of its arguments says so; to be asked before anything else is built. `None`: it is something else.
 pub fn entry(mut args: impl Iterator<Item = OsString>) -> Option<ExitCode> {

@@ -207,7 +207,7 @@ impl Group {
             self.distinct().into_iter().any(|directory| fs::write(directory.join("cgroup.kill"), "1").is_ok());
         if !at_once {
             for pid in self.processes() {
-                crate::keeper::kill(pid);
+                crate::os::kill(pid);
             }
         }
     }

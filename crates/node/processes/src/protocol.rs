@@ -6,7 +6,37 @@ use std::{net::Ipv4Addr, path::PathBuf};
 use pods::runtime::{Container, ContainerId, Limits, Mount, Usage};
 use serde::{Deserialize, Serialize};
 
-use crate::{addresses::Range, images::Program, keeper::Rules, view::View};
+use crate::{addresses::Range, images::Program, logs::Bounds, view::View};
+
+/// Limits that the agent sets for all containers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rules {
+    /// The size at which a log file is rotated.
+    pub log_bytes: u64,
+    /// How many files a log has.
+    pub log_files: u32,
+    /// Only for keepers that are older than this one: it leaves the logs of pods that are gone to the agent.
+    keep_logs_seconds: u64,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { log_bytes: 10 << 20, log_files: 2, keep_logs_seconds: 3600 }
+    }
+}
+
+impl Rules {
+    pub fn bounds(self) -> Bounds {
+        Bounds { bytes: self.log_bytes, files: self.log_files }
+    }
+}
+
+/// Files in a keeper's directory.
+pub const SOCKET: &str = "socket";
+pub const STATE: &str = "state";
+pub const SAID: &str = "keeper.log";
+/// The keeper writes this to stdout once it listens.
+pub const LISTENING: &[u8] = b"listening\n";
 
 /// Raised when an agent could not do with an older keeper; it then replaces it ([`Request::Replace`]).
 pub const VERSION: u32 = 1;

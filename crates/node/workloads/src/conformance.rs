@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeSet, panic::catch_unwind};
 
-pub type Case = (&'static str, fn());
+use crate::world::Case;
 
 const PAGE: &str = include_str!("../../../../docs/reference/controllers.md");
 

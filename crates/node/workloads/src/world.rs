@@ -11,6 +11,9 @@ use kube::runtime::watcher::Event;
 
 use controllers::cache::{Cache, Key, Kind};
 
+/// A behaviour's name in `docs/controllers.md`, and its test.
+pub type Case = (&'static str, fn());
+
 /// Time of models: it stands still unless a model moves it.
 pub fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + second).unwrap()

@@ -51,9 +51,10 @@ impl Resolver {
     }
 
     /// Until it is dropped.
-    pub async fn serve(self) {
-        let Self { udp, tcp, known, others, .. } = self;
-        tokio::join!(datagrams(udp, known.clone(), others.clone()), streams(tcp, known, others));
+    pub async fn serve(self: Arc<Self>) {
+        let (known, others) = (&self.known, &self.others);
+        let datagrams = datagrams(self.udp.clone(), known.clone(), others.clone());
+        tokio::join!(datagrams, streams(&self.tcp, known.clone(), others.clone()));
     }
 }
 
@@ -96,7 +97,7 @@ async fn datagrams(socket: Arc<UdpSocket>, known: Shared, others: Arc<Vec<Socket
             None => {
                 let Ok(place) = waiting.clone().try_acquire_owned() else { continue };
                 let (query, socket, others) = (query.to_vec(), socket.clone(), others.clone());
-                tokio::spawn(async move {
+                tasks::spawn_short("dns-query", async move {
                     if let Some(answer) = ask(&query, &others).await.or_else(|| failure(&query)) {
                         let _ = socket.send_to(&answer, client).await;
                     }
@@ -136,7 +137,7 @@ async fn ask(query: &[u8], others: &[SocketAddr]) -> Option<Vec<u8>> {
     None
 }
 
-async fn streams(listener: TcpListener, known: Shared, others: Arc<Vec<SocketAddr>>) {
+async fn streams(listener: &TcpListener, known: Shared, others: Arc<Vec<SocketAddr>>) {
     let places = Arc::new(Semaphore::new(STREAMS));
     loop {
         let Ok(place) = places.clone().acquire_owned().await else { return };
@@ -145,7 +146,7 @@ async fn streams(listener: TcpListener, known: Shared, others: Arc<Vec<SocketAdd
             continue;
         };
         let (known, others) = (known.clone(), others.clone());
-        tokio::spawn(async move {
+        tasks::spawn_short("dns-connection", async move {
             let _ = stream_of(stream, &known, &others).await;
             drop(place);
         });

@@ -11,22 +11,21 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use tokio::{
-    net::{TcpListener, UdpSocket},
-    task::JoinHandle,
-};
+use tasks::{Handle, Tasks};
+use tokio::net::{TcpListener, UdpSocket};
 
 use self::{choose::Chooser, tcp::Shared};
+use crate::RESTART;
 use crate::table::{Behind, Door, Owner, Protocol, Table};
 
 struct Open {
     chooser: Shared,
-    task: JoinHandle<()>,
+    task: Handle,
 }
 
 /// The doors that are open.
-#[derive(Default)]
 pub struct Proxy {
+    tasks: Tasks,
     open: BTreeMap<Door, Open>,
     /// Those that could not be opened, so that it is said once.
     shut: BTreeMap<Door, String>,
@@ -40,6 +39,10 @@ pub struct Shut {
 }
 
 impl Proxy {
+    pub fn new(tasks: Tasks) -> Self {
+        Self { tasks, open: BTreeMap::new(), shut: BTreeMap::new() }
+    }
+
     /// Opens and shuts doors. What comes back is new trouble.
     pub async fn set(&mut self, table: Table) -> Vec<Shut> {
         self.open.retain(|door, open| {
@@ -57,7 +60,7 @@ impl Proxy {
                 continue;
             }
             let of = behind.of.clone();
-            match open(door, behind).await {
+            match open(&self.tasks, door, behind).await {
                 Ok(opened) => {
                     self.shut.remove(&door);
                     self.open.insert(door, opened);
@@ -85,17 +88,17 @@ impl Drop for Proxy {
     }
 }
 
-async fn open(door: Door, behind: Behind) -> io::Result<Open> {
+async fn open(tasks: &Tasks, door: Door, behind: Behind) -> io::Result<Open> {
     let chooser = Arc::new(Mutex::new(Chooser::new(behind)));
     let shared = chooser.clone();
     let task = match door.protocol {
         Protocol::Tcp => {
-            let listener = TcpListener::bind(door.at).await?;
-            tokio::spawn(tcp::serve(listener, shared))
+            let listener = Arc::new(TcpListener::bind(door.at).await?);
+            tasks.spawn_until_shutdown("proxy-tcp", RESTART, move || tcp::serve(listener.clone(), shared.clone()))
         }
         Protocol::Udp => {
-            let socket = UdpSocket::bind(door.at).await?;
-            tokio::spawn(udp::serve(socket, shared))
+            let socket = Arc::new(UdpSocket::bind(door.at).await?);
+            tasks.spawn_until_shutdown("proxy-udp", RESTART, move || udp::serve(socket.clone(), shared.clone()))
         }
     };
     Ok(Open { chooser, task })
@@ -157,7 +160,7 @@ mod tests {
     #[tokio::test]
     async fn connections_are_led_to_whoever_is_there() {
         let (a, b, nobody, at) = (somebody(b'a').await, somebody(b'b').await, free().await, free().await);
-        let mut proxy = Proxy::default();
+        let mut proxy = Proxy::new(Tasks::new());
         assert!(proxy.set(table(Protocol::Tcp, at, &[a, nobody, b])).await.is_empty());
         let seen = [come(at).await, come(at).await, come(at).await, come(at).await];
         assert!(seen.iter().all(Option::is_some), "who does not answer is passed over: {seen:?}");
@@ -178,7 +181,7 @@ mod tests {
     #[tokio::test]
     async fn datagrams_and_their_answers() {
         let (a, at) = (somebody(b'a').await, free().await);
-        let mut proxy = Proxy::default();
+        let mut proxy = Proxy::new(Tasks::new());
         proxy.set(table(Protocol::Udp, at, &[a])).await;
         let client = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         client.connect(at).await.unwrap();
@@ -193,7 +196,7 @@ mod tests {
     async fn a_door_that_is_taken_is_said_once_and_tried_again() {
         let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let (a, at) = (somebody(b'a').await, taken.local_addr().unwrap());
-        let mut proxy = Proxy::default();
+        let mut proxy = Proxy::new(Tasks::new());
         let told = proxy.set(table(Protocol::Tcp, at, &[a])).await;
         assert!(told.len() == 1 && told[0].why.contains("another program"), "{}", told[0].why);
         assert!(proxy.set(table(Protocol::Tcp, at, &[a])).await.is_empty() && proxy.has_trouble());

@@ -20,6 +20,8 @@ const TOGETHER: usize = 4096;
 /// What one connection keeps in memory for each direction: most of them carry little.
 const BUFFER: usize = 8 * 1024;
 
+static CONNECTION: tasks::Kind = tasks::Kind::new("proxy-connection");
+
 pub type Shared = Arc<Mutex<Chooser>>;
 
 pub fn choose(shared: &Shared, client: IpAddr, tried: &[SocketAddr]) -> Option<SocketAddr> {
@@ -27,7 +29,7 @@ pub fn choose(shared: &Shared, client: IpAddr, tried: &[SocketAddr]) -> Option<S
 }
 
 /// Until it is dropped. Connections that are open go on.
-pub async fn serve(listener: TcpListener, shared: Shared) {
+pub async fn serve(listener: Arc<TcpListener>, shared: Shared) {
     let places = Arc::new(Semaphore::new(TOGETHER));
     loop {
         let Ok(place) = places.clone().acquire_owned().await else { return };
@@ -41,7 +43,7 @@ pub async fn serve(listener: TcpListener, shared: Shared) {
             }
         };
         let shared = shared.clone();
-        tokio::spawn(async move {
+        tasks::spawn_short(&CONNECTION, async move {
             lead(stream, client, &shared).await;
             drop(place);
         });

@@ -32,8 +32,7 @@ impl Drop for Session {
     }
 }
 
-pub async fn serve(socket: UdpSocket, shared: Shared) {
-    let door = Arc::new(socket);
+pub async fn serve(door: Arc<UdpSocket>, shared: Shared) {
     let mut sessions: HashMap<SocketAddr, Session> = HashMap::new();
     loop {
         let waited = tokio::time::timeout(IDLE, door.readable()).await;
@@ -94,7 +93,7 @@ async fn open(door: &Arc<UdpSocket>, client: SocketAddr, shared: &Shared) -> Opt
         if to.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() };
     let socket = Arc::new(UdpSocket::bind(any).await.ok()?);
     socket.connect(to).await.ok()?;
-    let back = tokio::spawn(answers(socket.clone(), door.clone(), client));
+    let back = tasks::spawn_short("proxy-udp-session", answers(socket.clone(), door.clone(), client));
     Some(Session { to, socket, last: Instant::now(), back })
 }
 

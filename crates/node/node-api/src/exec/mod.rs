@@ -21,10 +21,11 @@ use tokio::{
 
 use crate::{
     answer::{self, Body},
+    outgoing::{LINGER, MAX_WAITING, Outgoing},
     route::{Place, Query},
     spdy,
     stream::{
-        Incoming, LINGER, Outgoing, Sink, WAITING,
+        Incoming, Sink,
         channels::{self, Channels, Said},
     },
     upgrade::{self, Protocol},
@@ -102,7 +103,7 @@ pub fn answer(
         Err(refusal) => return refusal,
     };
     let work = Work { runtime: runtime.clone(), id: run.id, wanted };
-    tokio::spawn(async move {
+    tasks::spawn_short("exec", async move {
         let Ok(io) = upgraded.await else { return };
         let io = TokioIo::new(io);
         match protocol {
@@ -127,8 +128,8 @@ impl Work {
     async fn over_websocket(self, io: impl AsyncRead + AsyncWrite, channels: Channels) {
         let (messages, out, carried) = ws::connection::start(io);
         let sink = |id: u8| Sink::Channel { channels, id, out: out.clone() };
-        let (to_stdin, stdin) = mpsc::channel(WAITING);
-        let (to_resize, resize) = mpsc::channel(WAITING);
+        let (to_stdin, stdin) = mpsc::channel(MAX_WAITING);
+        let (to_resize, resize) = mpsc::channel(MAX_WAITING);
         let ends = Ends {
             stdin: self.wanted.stdin.then_some(stdin),
             resize: self.wanted.tty.then_some(resize),

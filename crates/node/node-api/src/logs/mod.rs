@@ -20,7 +20,7 @@ use crate::{
 use options::Options;
 
 /// Pieces that wait for somebody who reads slowly.
-const WAITING: usize = 4;
+const MAX_WAITING: usize = 4;
 
 pub async fn answer(pods: &Pods, place: &Place, query: &Query) -> Response<Body> {
     let options = match Options::parse(query, Timestamp::now()) {
@@ -40,8 +40,8 @@ pub async fn answer(pods: &Pods, place: &Place, query: &Query) -> Response<Body>
         Err(refusal) => return answer::text(refusal.code(), refusal.to_string()),
     };
     let (goes_on, runs) = (goes_on(pods, place, &run), pods.runs());
-    let (sender, receiver) = mpsc::channel(WAITING);
-    tokio::spawn(async move {
+    let (sender, receiver) = mpsc::channel(MAX_WAITING);
+    tasks::spawn_short("log-stream", async move {
         if let Err(error) = read::send(&run.log, &options, goes_on, runs, &sender).await {
             tracing::debug!(%error, log = %run.log.display(), "a log could not be read to its end");
             let _ = sender.send(Err(error)).await;

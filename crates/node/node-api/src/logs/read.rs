@@ -114,7 +114,7 @@ async fn next(log: &Path, inode: Option<u64>) -> io::Result<Option<Part>> {
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+    tasks::spawn_blocking("read-log", work).await.map_err(io::Error::other)?
 }
 
 enum More {

@@ -16,7 +16,10 @@ use super::{
     headers::Headers,
     session::{Event, Session},
 };
-use crate::stream::{Incoming, Outgoing, Sink, WAITING, write_all};
+use crate::{
+    outgoing::{MAX_WAITING, Outgoing, write_all},
+    stream::{Incoming, Sink},
+};
 
 /// A stream that the other end opened.
 pub struct Stream {
@@ -30,7 +33,7 @@ pub fn start<Io>(io: Io) -> (mpsc::Receiver<Stream>, Outgoing, impl Future<Outpu
 where
     Io: AsyncRead + AsyncWrite,
 {
-    let (opened, streams) = mpsc::channel(WAITING);
+    let (opened, streams) = mpsc::channel(MAX_WAITING);
     let (out, waiting) = Outgoing::new();
     let (reader, writer) = tokio::io::split(io);
     let session = Arc::new(Mutex::new(Session::default()));
@@ -73,7 +76,7 @@ async fn read(
             };
             match event {
                 Event::Opened { stream, headers } => {
-                    let (sender, incoming) = mpsc::channel(WAITING);
+                    let (sender, incoming) = mpsc::channel(MAX_WAITING);
                     let sink = Sink::Stream { session: session.clone(), id: stream, out: out.clone() };
                     let accepted = lock(&session).accept(stream);
                     out.send(accepted).await;

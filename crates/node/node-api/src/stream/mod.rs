@@ -1,26 +1,18 @@
 //! What exec, attach and port-forward are made of, whatever protocol carries it: bytes that come, and places to send some to.
 
 pub mod channels;
-mod outgoing;
 pub mod resize;
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use crate::spdy::{frame, session::Session};
+use crate::{
+    outgoing::Outgoing,
+    spdy::{frame, session::Session},
+};
 use channels::Channels;
-pub use outgoing::{Outgoing, write_all};
-
-/// Pieces that wait for whoever reads them. Behind that, the connection waits.
-pub const WAITING: usize = 16;
-
-/// The other end has so long to leave after it was told that this is all.
-pub const LINGER: Duration = Duration::from_secs(5);
 
 /// What one stream brings; its end is the end of the channel.
 pub type Incoming = mpsc::Receiver<Bytes>;

@@ -9,14 +9,14 @@ use tokio::{
 };
 
 use super::frame::{self, Decoder, Event};
-use crate::stream::{LINGER, Outgoing, WAITING, write_all};
+use crate::outgoing::{LINGER, MAX_WAITING, Outgoing, write_all};
 
 /// The messages, who can say something, and what carries it all: it ends when the other end leaves or breaks the protocol.
 pub fn start<Io>(io: Io) -> (mpsc::Receiver<Bytes>, Outgoing, impl Future<Output = io::Result<()>>)
 where
     Io: AsyncRead + AsyncWrite,
 {
-    let (sender, messages) = mpsc::channel(WAITING);
+    let (sender, messages) = mpsc::channel(MAX_WAITING);
     let (out, waiting) = Outgoing::new();
     let (reader, writer) = tokio::io::split(io);
     let reading = read(reader, sender, out.clone());

@@ -72,7 +72,7 @@ impl Filling {
     /// Makes all volumes what they have to be, and says what people have to know of them. Can be repeated; what is
     /// right already is left alone.
     pub async fn fill(self) -> Result<Vec<String>, String> {
-        let filling = tokio::task::spawn_blocking(move || self.fill_now());
+        let filling = tasks::spawn_blocking("pod-files", move || self.fill_now());
         filling.await.unwrap_or_else(|error| Err(format!("filling the volumes broke off: {error}")))
     }
 

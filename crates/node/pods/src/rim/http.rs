@@ -1,6 +1,10 @@
 //! One GET, for probes and hooks: no connection is kept, no certificate is checked, as a kubelet does.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    net::IpAddr,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use http_body_util::{BodyExt, Empty};
 use hyper::{
@@ -10,27 +14,23 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction};
+use tls::{Client, Trust};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
 };
 use tokio_rustls::{
     TlsConnector,
-    rustls::{
-        ClientConfig, DigitallySignedStruct, SignatureScheme,
-        client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-        crypto::{CryptoProvider, aws_lc_rs},
-        pki_types::{CertificateDer, ServerName, UnixTime},
-    },
+    rustls::{ClientConfig, pki_types::ServerName},
 };
 
 use super::probe::port_of;
 
-/// So much of an answer is read for people.
-const SHOWN: usize = 10 * 1024;
-const REDIRECTS: usize = 10;
+/// The part of an answer that is read, for the log.
+const MAX_BODY_BYTES: usize = 10 * 1024;
+const MAX_REDIRECTS: usize = 10;
 
-/// Whom to ask, and for what.
+/// TLS or not, host, port and path of a request.
 fn target(
     action: &HTTPGetAction,
     container: &Container,
@@ -58,7 +58,7 @@ pub fn url(action: &HTTPGetAction, container: &Container, address: IpAddr) -> Re
 /// Asks, and says what is wrong if the answer is not a success.
 pub async fn get(action: &HTTPGetAction, container: &Container, address: IpAddr, agent: &str) -> Result<(), String> {
     let (is_tls, host, port, mut path) = target(action, container, address)?;
-    for _ in 0..REDIRECTS {
+    for _ in 0..MAX_REDIRECTS {
         let (status, location, text) = one(action, &host, port, is_tls, &path, agent).await?;
         let onward = location.filter(|_| status.is_redirection()).and_then(|to| same_host(&to, &host, port));
         match onward {
@@ -70,7 +70,7 @@ pub async fn get(action: &HTTPGetAction, container: &Container, address: IpAddr,
             }
         }
     }
-    Err(format!("stopped after {REDIRECTS} redirects"))
+    Err(format!("stopped after {MAX_REDIRECTS} redirects"))
 }
 
 /// Where a redirect leads, if it stays where it was asked. Another host's answer says nothing of this container.
@@ -107,7 +107,7 @@ async fn one(
     }
     if is_tls {
         let server = ServerName::try_from(name.to_owned()).map_err(|error| failed(error.to_string()))?;
-        let config = tls().map_err(|error| failed(error.to_string()))?;
+        let config = tls_config().map_err(|error| failed(error.to_string()))?;
         let stream =
             TlsConnector::from(config).connect(server, stream).await.map_err(|error| failed(error.to_string()))?;
         send(stream, request).await.map_err(failed)
@@ -130,11 +130,11 @@ where
         let mut text = Vec::new();
         while let Some(Ok(frame)) = body.frame().await {
             text.extend(frame.data_ref().into_iter().flatten());
-            if text.len() >= SHOWN {
+            if text.len() >= MAX_BODY_BYTES {
                 break;
             }
         }
-        text.truncate(SHOWN);
+        text.truncate(MAX_BODY_BYTES);
         Ok((status, location, String::from_utf8_lossy(&text).into_owned()))
     };
     tokio::pin!(asking);
@@ -153,48 +153,13 @@ pub fn refused(host: &str, port: u16, error: &std::io::Error) -> String {
     format!("dial tcp {host}:{port}: {why}")
 }
 
-fn tls() -> Result<Arc<ClientConfig>, tokio_rustls::rustls::Error> {
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
-    let config = config.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider))).with_no_client_auth();
-    Ok(Arc::new(config))
-}
-
-/// A probe asks whether something answers, not who.
-#[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, tokio_rustls::rustls::Error> {
-        Ok(ServerCertVerified::assertion())
+/// A probe asks whether a server answers, not which one: no certificate is checked. The signature of the handshake is,
+/// so the server has the key of the certificate that it shows.
+fn tls_config() -> Result<Arc<ClientConfig>, tls::Error> {
+    static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+    if let Some(config) = CONFIG.get() {
+        return Ok(config.clone());
     }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, tokio_rustls::rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, tokio_rustls::rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
+    let config = Arc::new(Client::new(Trust::Anyone).build()?);
+    Ok(CONFIG.get_or_init(|| config).clone())
 }

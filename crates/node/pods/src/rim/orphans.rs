@@ -81,7 +81,7 @@ pub async fn act(runtime: Arc<dyn Runtime>, data: PathBuf, deed: Deed) {
                 let _ = runtime.forget(&container.id).await;
             }
             let _ = runtime.forget_pod(&pod).await;
-            let _ = tokio::task::spawn_blocking(move || files::remove(&data, &pod)).await;
+            let _ = tasks::spawn_blocking("remove-orphan", move || files::remove(&data, &pod)).await;
         }
     }
 }

@@ -1,23 +1,27 @@
 //! The runner: one watch of the node's pods, a worker for each, and what the runtime has of them.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::{IpAddr, SocketAddr},
     path::PathBuf,
     sync::Arc,
     time::Duration,
 };
 
+use backoff::{Retries, Schedule};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client,
     runtime::{WatchStreamExt, watcher},
 };
+use tasks::Tasks;
 use tokio::{
     sync::{mpsc, watch},
-    task::JoinSet,
+    task::{Id, JoinSet},
+    time::Instant,
 };
+use tracing::Instrument;
 
 use super::{
     clock::Clock,
@@ -41,7 +45,7 @@ use crate::{
 };
 
 const PRUNE_EVERY: Duration = Duration::from_secs(600);
-/// What a worker knows is told again after a while, in case something was lost without a trace.
+/// After this time a worker is told again what it knows, in case something was lost without a trace.
 const TELL_AGAIN: Duration = Duration::from_secs(50);
 
 #[derive(Clone)]
@@ -70,12 +74,21 @@ pub struct Options {
     pub pods: Pods,
 }
 
-/// A pod that has a worker.
+/// The wait before a pod gets another worker after the last one panicked, and before a task of the runner restarts.
+const RESTART: Schedule = Schedule::new(Duration::from_millis(100), MAX_RESTART_WAIT);
+const MAX_RESTART_WAIT: Duration = Duration::from_secs(60);
+/// The tasks of the runner are dropped where they wait, which takes no time.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A pod that has a worker, or will have the next one soon.
 struct Entry {
     inbox: Arc<Inbox>,
     pod: Arc<Pod>,
     requests: BTreeMap<String, i64>,
     told: (Duration, Vec<Container>),
+    /// News that the next worker needs as well, should this one panic.
+    refusal: Option<Refusal>,
+    is_gone: bool,
 }
 
 struct Runner {
@@ -83,22 +96,38 @@ struct Runner {
     machine: node::Machine,
     room: watch::Receiver<Room>,
     entries: BTreeMap<String, Entry>,
-    workers: JoinSet<String>,
+    workers: JoinSet<()>,
+    /// The pod of each worker, by uid.
+    pods: HashMap<Id, String>,
+    /// Pods whose worker panicked, by uid.
+    panicked: Retries<String, Instant>,
     listed: Listed,
     orphans: Orphans,
     /// The API has said once which pods there are: what belongs to none of them is nobody's.
     is_read: bool,
 }
 
-/// Runs the node's pods until told to stop. What runs goes on without it, and is found again.
+/// Runs the node's pods until the shutdown. Containers go on without it, and are found again.
 pub async fn run(options: Options, mut stop: watch::Receiver<bool>) {
-    tokio::select! {
-        () = run_all(options) => {}
-        _ = stop.wait_for(|stop| *stop) => {}
+    let tasks = Tasks::following(stop.clone());
+    let group = tasks.clone();
+    tasks.spawn_until_shutdown("node-rim", RESTART, move || run_all(options.clone(), StopOnDrop(group.group())));
+    // An error says that the sender is gone: then the process is stopping as well.
+    let _ = stop.wait_for(|stop| *stop).await;
+    tasks.stop(STOP_TIMEOUT).await;
+}
+
+/// Tasks that are of no use without the runner, also if that panicked.
+struct StopOnDrop(Tasks);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.begin_stop();
     }
 }
 
-async fn run_all(options: Options) {
+async fn run_all(options: Options, tasks: StopOnDrop) {
+    let tasks = &tasks.0;
     for dir in ["pods", "logs"] {
         if let Err(error) = tokio::fs::create_dir_all(options.data_dir.join(dir)).await {
             tracing::error!(%error, path = %options.data_dir.join(dir).display(), "cannot make a directory for pods");
@@ -107,14 +136,14 @@ async fn run_all(options: Options) {
     let clock = Clock::new();
     let version = options.runtime.version();
     let machine = node::Machine::look(&options.data_dir, &version, options.max_pods);
-    let recorder = Recorder::start(options.client.clone(), options.node.clone());
+    let recorder = Recorder::start(options.client.clone(), &options.node, tasks);
     let (tell_room, room) = watch::channel(Room::default());
     let catalog = Arc::new(Catalog::new(options.api));
     let scheme = version.split_once("://").map_or(version.as_str(), |(scheme, _)| scheme).to_owned();
     let shared = Arc::new(Shared {
         clock,
         setting: Arc::new(Setting { host: options.address, scheme }),
-        sources: Sources::new(options.client.clone()),
+        sources: Sources::new(options.client.clone(), tasks.clone()),
         catalog: catalog.clone(),
         recorder: recorder.clone(),
         allocatable: machine.capacity.clone(),
@@ -122,17 +151,25 @@ async fn run_all(options: Options) {
         options: options.clone(),
     });
     let (tell, lists) = mpsc::channel(1);
-    let mut aside = JoinSet::new();
-    aside.spawn(node::keep(options.clone(), machine.clone(), recorder, tell_room));
+    let (ours, its) = (options.clone(), machine.clone());
+    tasks.spawn_until_shutdown("node-status", RESTART, move || {
+        node::keep(ours.clone(), its.clone(), recorder.clone(), tell_room.clone())
+    });
     let client = options.client.clone();
-    aside.spawn(async move { catalog.follow(client).await });
-    aside.spawn(lister::list(options.runtime.clone(), clock, tell));
+    tasks.spawn_until_shutdown("node-catalog", RESTART, move || {
+        let (catalog, client) = (catalog.clone(), client.clone());
+        async move { catalog.follow(client).await }
+    });
+    let runtime = options.runtime.clone();
+    tasks.spawn_until_shutdown("container-lister", RESTART, move || lister::list(runtime.clone(), clock, tell.clone()));
     let runner = Runner {
         shared,
         machine,
         room,
         entries: BTreeMap::new(),
         workers: JoinSet::new(),
+        pods: HashMap::new(),
+        panicked: Retries::new(RESTART),
         listed: (Duration::ZERO, Vec::new()),
         orphans: Orphans::default(),
         is_read: false,
@@ -158,6 +195,13 @@ impl Runner {
                 }
                 tokio::time::sleep(orphans::LOOK_AGAIN).await;
             };
+            let next_restart = self.panicked.next();
+            let restarts = async {
+                match next_restart {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 event = pods.next() => match event {
                     None => return,
@@ -173,14 +217,15 @@ impl Runner {
                     self.tell();
                     self.end_orphans();
                 }
-                Some(ended) = self.workers.join_next() => match ended {
-                    Ok(uid) => _ = self.entries.remove(&uid),
-                    Err(error) => tracing::error!(%error, "a pod's worker broke off; its containers are left alone"),
+                Some(ended) = self.workers.join_next_with_id() => match ended {
+                    Ok((id, ())) => self.worker_ended(id),
+                    Err(error) => self.worker_panicked(error.id()),
                 },
+                () = restarts => self.restart_workers(),
                 () = looks_again => self.end_orphans(),
                 _ = prune.tick() => {
                     let (data, known) = (self.shared.options.data_dir.clone(), self.entries.keys().cloned().collect());
-                    tokio::task::spawn_blocking(move || logs::prune(&data, &known));
+                    tasks::spawn_blocking("prune-logs", move || logs::prune(&data, &known));
                 }
             }
         }
@@ -223,19 +268,49 @@ impl Runner {
             let note = Note { is_warning: true, container: None, reason, message: refusal.message.clone() };
             self.shared.recorder.of_pod(&pod, note);
         }
-        let inbox = Arc::new(Inbox::default());
+        let (inbox, requests) = (Arc::new(Inbox::default()), resources::requests(&pod));
         let told = (self.listed.0, containers);
-        inbox.put(|news| {
-            news.containers = Some(told.clone());
-            news.refusal = refusal;
+        self.entries.insert(uid.clone(), Entry { inbox, pod, requests, told, refusal, is_gone: false });
+        self.start_worker(uid);
+    }
+
+    /// Starts a worker for an entry. It learns what runs of the pod already, as after a restart of the process.
+    fn start_worker(&mut self, uid: String) {
+        let told = (self.listed.0, self.containers_of(&uid));
+        let Some(entry) = self.entries.get_mut(&uid) else { return };
+        entry.told = told.clone();
+        entry.inbox.put(|news| {
+            news.containers = Some(told);
+            news.refusal.clone_from(&entry.refusal);
+            news.is_gone = entry.is_gone;
         });
-        let worker = Worker::new(self.shared.clone(), inbox.clone(), pod.clone());
-        let requests = resources::requests(&pod);
-        self.entries.insert(uid.clone(), Entry { inbox, pod, requests, told });
-        self.workers.spawn(async move {
-            worker.run().await;
-            uid
-        });
+        let (namespace, name) = (spec::namespace(&entry.pod).to_owned(), spec::name(&entry.pod).to_owned());
+        let worker = Worker::new(self.shared.clone(), entry.inbox.clone(), entry.pod.clone());
+        let span = tracing::info_span!("pod", namespace, name);
+        let worker = self.workers.spawn(tasks::watched("pod-worker", worker.run().instrument(span)));
+        self.pods.insert(worker.id(), uid);
+    }
+
+    fn worker_ended(&mut self, id: Id) {
+        if let Some(uid) = self.pods.remove(&id) {
+            self.entries.remove(&uid);
+            self.panicked.succeeded(&uid);
+        }
+    }
+
+    /// The containers of the pod go on. The next worker finds them.
+    fn worker_panicked(&mut self, id: Id) {
+        let Some(uid) = self.pods.remove(&id) else { return };
+        let now = Instant::now();
+        self.panicked.forget_older(MAX_RESTART_WAIT, now);
+        let wait = self.panicked.failed(uid.clone(), now).as_secs_f32();
+        tracing::error!(uid, "the worker of a pod panicked; the pod gets another one in {wait} s");
+    }
+
+    fn restart_workers(&mut self) {
+        for uid in self.panicked.take(Instant::now()) {
+            self.start_worker(uid);
+        }
     }
 
     async fn check(&mut self, pod: &Pod) -> Result<(), Refusal> {
@@ -257,6 +332,7 @@ impl Runner {
     fn lose(&mut self, pod: Arc<Pod>) {
         if let Some(entry) = self.entries.get_mut(spec::uid(&pod)) {
             entry.pod = pod.clone();
+            entry.is_gone = true;
             entry.inbox.put(|news| {
                 news.pod = Some(pod);
                 news.is_gone = true;
@@ -295,7 +371,7 @@ impl Runner {
         let known: BTreeSet<String> = self.entries.keys().cloned().collect();
         for deed in self.orphans.decide(&self.listed.1, &known, self.shared.clock.mono()) {
             let options = &self.shared.options;
-            tokio::spawn(orphans::act(options.runtime.clone(), options.data_dir.clone(), deed));
+            tasks::spawn_short("orphan", orphans::act(options.runtime.clone(), options.data_dir.clone(), deed));
         }
     }
 
@@ -308,7 +384,7 @@ impl Runner {
             .chain(self.listed.1.iter().map(|container| container.id.pod.clone()))
             .collect();
         let data = self.shared.options.data_dir.clone();
-        tokio::task::spawn_blocking(move || {
+        tasks::spawn_blocking("prune-pods", move || {
             for entry in std::fs::read_dir(data.join("pods")).into_iter().flatten().flatten() {
                 if let Some(uid) = entry.file_name().to_str().filter(|name| !known.contains(*name)) {
                     files::remove(&data, uid);

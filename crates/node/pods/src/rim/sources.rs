@@ -17,12 +17,14 @@ use kube::{
     runtime::{WatchStreamExt, watcher},
 };
 use serde::de::DeserializeOwned;
-use tokio::{sync::watch, task::JoinHandle};
+use tasks::{Handle, Schedule, Tasks};
+use tokio::sync::watch;
 
 use crate::referred::{Data, Kind, Ref, Referred};
 
-/// How long a pod waits for what it refers to to be read once.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The time that a pod waits until its references have been read once.
+const READ_TIMEOUT: Duration = Duration::from_secs(20);
+const RESTART: Schedule = Schedule::new(Duration::from_millis(100), Duration::from_secs(60));
 
 /// Nothing: not read yet. Nothing in it: it does not exist.
 type Known = Option<Option<Arc<Data>>>;
@@ -30,7 +32,7 @@ type Known = Option<Option<Arc<Data>>>;
 /// Somebody's interest in one of them.
 pub struct Source {
     known: watch::Receiver<Known>,
-    task: JoinHandle<()>,
+    task: Handle,
 }
 
 impl Drop for Source {
@@ -41,14 +43,15 @@ impl Drop for Source {
 
 pub struct Sources {
     client: Client,
+    tasks: Tasks,
     watched: Mutex<BTreeMap<(String, Ref), Weak<Source>>>,
     /// Grows with every change.
     version: watch::Sender<u64>,
 }
 
 impl Sources {
-    pub fn new(client: Client) -> Self {
-        Self { client, watched: Mutex::default(), version: watch::channel(0).0 }
+    pub fn new(client: Client, tasks: Tasks) -> Self {
+        Self { client, tasks, watched: Mutex::default(), version: watch::channel(0).0 }
     }
 
     pub fn changes(&self) -> watch::Receiver<u64> {
@@ -78,10 +81,17 @@ impl Sources {
         let (tell, known) = watch::channel(None);
         let (client, version) = (self.client.clone(), self.version.clone());
         let (namespace, name) = (namespace.to_owned(), name.clone());
-        let task = match kind {
-            Kind::ConfigMap => tokio::spawn(follow::<ConfigMap>(client, namespace, name, tell, version)),
-            Kind::Secret => tokio::spawn(follow::<Secret>(client, namespace, name, tell, version)),
-        };
+        let kind = *kind;
+        let task = self.tasks.spawn_until_shutdown("source-watch", RESTART, move || {
+            let (client, namespace, name) = (client.clone(), namespace.clone(), name.clone());
+            let (tell, version) = (tell.clone(), version.clone());
+            async move {
+                match kind {
+                    Kind::ConfigMap => follow::<ConfigMap>(client, namespace, name, tell, version).await,
+                    Kind::Secret => follow::<Secret>(client, namespace, name, tell, version).await,
+                }
+            }
+        });
         Source { known, task }
     }
 }
@@ -140,7 +150,7 @@ pub async fn read(used: &BTreeMap<Ref, Arc<Source>>) -> Result<Referred, String>
     let mut found = Referred::new();
     for (wanted, source) in used {
         let mut known = source.known.clone();
-        let known = tokio::time::timeout(PATIENCE, known.wait_for(Option::is_some)).await;
+        let known = tokio::time::timeout(READ_TIMEOUT, known.wait_for(Option::is_some)).await;
         match known {
             Ok(Ok(known)) => {
                 if let Some(Some(data)) = &*known {

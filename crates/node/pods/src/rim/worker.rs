@@ -242,8 +242,8 @@ impl Worker {
         self.measure_at = None;
         let pod = self.machine.pod().clone();
         let dir = files::dir(&self.shared.options.data_dir, spec::uid(&pod));
-        self.do_(async move {
-            let measured = tokio::task::spawn_blocking(move || files::too_large(&dir, &pod)).await;
+        self.start_step(async move {
+            let measured = tasks::spawn_blocking("pod-usage", move || files::too_large(&dir, &pod)).await;
             Done::Measured(measured.unwrap_or_default())
         });
     }
@@ -266,12 +266,12 @@ impl Worker {
         match action {
             Action::Address => {
                 let uid = spec::uid(&pod).to_owned();
-                self.do_(async move { Done::Heard(Fact::Address(patiently(runtime.address(&uid)).await)) });
+                self.start_step(async move { Done::Heard(Fact::Address(patiently(runtime.address(&uid)).await)) });
             }
             Action::Volumes => self.fill(),
             Action::Image { container } => {
                 let image = spec::container(&pod, &container).and_then(|container| container.image.clone());
-                self.do_(async move {
+                self.start_step(async move {
                     let result = patiently(runtime.image(&image.unwrap_or_default())).await;
                     Done::Heard(Fact::Image { container, result })
                 });
@@ -285,7 +285,7 @@ impl Worker {
                     Hook::PreStop => lifecycle.pre_stop,
                 });
                 let target = self.target();
-                self.do_(async move {
+                self.start_step(async move {
                     let result = match (handler, container) {
                         (Some(handler), Some(container)) => {
                             probe::hook(runtime, id.clone(), handler, container, target, within).await
@@ -296,7 +296,7 @@ impl Worker {
                 });
             }
             Action::Probe { id, probe } => self.probe(id, probe, &pod),
-            Action::Signal { id, signal } => self.do_(async move {
+            Action::Signal { id, signal } => self.start_step(async move {
                 if let Err(failure) = patiently(runtime.signal(&id, signal)).await {
                     tracing::debug!(%failure, ?id, signal, "a signal did not arrive");
                 }
@@ -304,7 +304,7 @@ impl Worker {
             }),
             Action::Forget { id } => {
                 let log = logs::of(&self.shared.options.data_dir, &pod, &id);
-                self.do_(async move {
+                self.start_step(async move {
                     let _ = patiently(runtime.forget(&id)).await;
                     logs::forget(&log);
                     Done::Nothing
@@ -316,7 +316,8 @@ impl Worker {
         }
     }
 
-    fn do_(&mut self, doing: impl Future<Output = Done> + Send + 'static) {
+    /// Runs something beside the worker. Its end is heard as a [`Done`].
+    fn start_step(&mut self, doing: impl Future<Output = Done> + Send + 'static) {
         self.doing.push(Box::pin(doing));
     }
 
@@ -324,7 +325,7 @@ impl Worker {
         let container = spec::container(pod, &id.name).map(std::borrow::Cow::into_owned);
         let asked = container.as_ref().and_then(|container| kind.of(container).cloned());
         let (runtime, target) = (self.shared.options.runtime.clone(), self.target());
-        self.do_(async move {
+        self.start_step(async move {
             let result = match (asked, container) {
                 (Some(asked), Some(container)) => probe::probe(runtime, id.clone(), asked, container, target).await,
                 _ => Ok(()),
@@ -346,7 +347,7 @@ impl Worker {
         let used: BTreeMap<_, _> = used.into_iter().filter(|(used, _)| of_volumes.contains(used)).collect();
         let known = self.is_filled.then(|| self.claims.clone());
         let has_readers = self.has_readers();
-        self.do_(async move {
+        self.start_step(async move {
             let mut tokens = tokens.lock().await;
             let filling = async {
                 let referred = sources::read(&used).await?;
@@ -404,7 +405,7 @@ impl Worker {
             environment: shared.environment.clone(),
             resolver: shared.options.resolver,
         };
-        self.do_(async move {
+        self.start_step(async move {
             let runtime = &shared.options.runtime;
             let starting = async {
                 let (spec, warnings) = start.spec().await?;
@@ -442,13 +443,13 @@ impl Worker {
         let (client, pod) = (self.shared.options.client.clone(), self.machine.pod().clone());
         if self.reported.as_ref() != Some(&status) {
             self.is_reporting = true;
-            self.do_(async move {
+            self.start_step(async move {
                 let written = report::write(client, &pod, &status).await;
                 Done::Reported(Box::new(status), written)
             });
         } else if self.has_to_delete {
             self.is_reporting = true;
-            self.do_(async move { Done::Deleted(report::delete(client, &pod).await) });
+            self.start_step(async move { Done::Deleted(report::delete(client, &pod).await) });
         }
     }
 
@@ -490,7 +491,7 @@ impl Worker {
         }
         let _ = patiently(runtime.forget_pod(uid)).await;
         let (data, uid) = (self.shared.options.data_dir.clone(), uid.to_owned());
-        let _ = tokio::task::spawn_blocking(move || files::remove(&data, &uid)).await;
+        let _ = tasks::spawn_blocking("remove-pod-files", move || files::remove(&data, &uid)).await;
     }
 }
 

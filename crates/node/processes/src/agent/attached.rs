@@ -107,7 +107,7 @@ pub async fn open(
     let (own, _) = Own::ask(dir, &request, &theirs).await?;
     drop(theirs);
     let (mut tell, told) = oneshot::channel();
-    tokio::spawn(async move {
+    tasks::spawn_short("exec-wait", async move {
         // All of it, the half that is not used here too: without it the keeper takes us for gone.
         let mut own = own;
         // Who does not wait for its end any more wants it to end: so it does with the connection.
@@ -133,7 +133,7 @@ fn pipes(stdin: bool) -> io::Result<(Vec<OwnedFd>, Attached)> {
             let (input, ours) = pipe()?;
             (input, Some(Box::new(pipe::Sender::from_owned_fd(ours)?)))
         }
-        false => (crate::keeper::null()?, None),
+        false => (crate::os::null()?, None),
     };
     let (out, output) = pipe()?;
     let (err, errors) = pipe()?;
@@ -151,7 +151,7 @@ fn terminal(stdin: bool) -> io::Result<(Vec<OwnedFd>, Attached)> {
     rustix::io::ioctl_fionbio(&master, true)?;
     let (reads, writes) = (master.try_clone()?, master.try_clone()?);
     let (resize, mut sizes) = mpsc::channel(4);
-    tokio::spawn(async move {
+    tasks::spawn_short("terminal-size", async move {
         while let Some((columns, rows)) = sizes.recv().await {
             let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
             let _ = tcsetwinsize(&master, size);
@@ -238,8 +238,8 @@ pub async fn attach(dir: &Path, id: &ContainerId, with_stdin: bool) -> Result<At
     let (resize, sizes) = mpsc::channel(4);
     let (tell, exit) = oneshot::channel();
     let Own { incoming, writer } = own;
-    let reading = tokio::spawn(pass(incoming, out, err, tell));
-    tokio::spawn(async move {
+    let reading = tasks::spawn_short("attach-read", pass(incoming, out, err, tell));
+    tasks::spawn_short("attach-write", async move {
         type_in(writer, with_stdin.then_some(typed), sizes).await;
         reading.abort();
     });

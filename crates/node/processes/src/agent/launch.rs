@@ -15,7 +15,7 @@ use std::{
 use super::environment::PASSED;
 use crate::{
     files,
-    keeper::{LISTENING, SAID, SOCKET},
+    protocol::{LISTENING, SAID, SOCKET},
     wire::Short,
 };
 
@@ -61,7 +61,8 @@ pub fn launch(dir: &Path, program: Option<PathBuf>) -> Result<(), String> {
         let _ = stdout.take(LISTENING.len() as u64).read_to_end(&mut said);
     }
     // Somebody has to see its end, and that is its parent while there is one.
-    let waiting = std::thread::Builder::new().name("keeper".into()).stack_size(64 << 10).spawn(move || child.wait());
+    let waiting =
+        tasks::spawn_thread_with("keeper", std::thread::Builder::new().stack_size(64 << 10), move || child.wait());
     if said == LISTENING {
         return Ok(());
     }

@@ -44,13 +44,8 @@ impl Link {
         let waiting = Arc::new(Mutex::new(Waiting::new()));
         let (tell, over) = watch::channel(false);
         let told = waiting.clone();
-        tokio::spawn(async move {
-            hear(reader, &told, &changed).await;
-            tell.send_replace(true);
-            // Who waits learns it by this.
-            told.lock().unwrap_or_else(PoisonError::into_inner).clear();
-            changed.notify_one();
-        });
+        let end = LinkEnd { tell, waiting: told, changed };
+        tasks::spawn_short("keeper-link", async move { hear(reader, &end.waiting, &end.changed).await });
         Ok(Arc::new(Self { last: AtomicU64::new(0), writer: writer.into(), waiting, over }))
     }
 
@@ -73,6 +68,22 @@ impl Link {
             return Err(Error::Gone);
         }
         told.await.map_err(|_| Error::Gone)
+    }
+}
+
+/// Tells all that the link is over, also if its task panicked.
+struct LinkEnd {
+    tell: watch::Sender<bool>,
+    waiting: Arc<Mutex<Waiting>>,
+    changed: Arc<Notify>,
+}
+
+impl Drop for LinkEnd {
+    fn drop(&mut self) {
+        self.tell.send_replace(true);
+        // Those that wait for an answer learn it by this.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.changed.notify_one();
     }
 }
 

@@ -21,8 +21,8 @@ use self::link::Link;
 use crate::{
     addresses::Range,
     images::Images,
-    keeper::{Rules, STATE},
     protocol::{Answer, Permitted, Request, VERSION},
+    protocol::{Rules, STATE},
 };
 
 /// Below a keeper's directory: what containers see as `/`.
@@ -158,7 +158,7 @@ impl Processes {
                 Ok(stream) => stream,
                 Err(_) => {
                     let (dir, program) = (self.dir.clone(), self.options.program.clone());
-                    let begun = tokio::task::spawn_blocking(move || launch::launch(&dir, program)).await;
+                    let begun = tasks::spawn_blocking("start-keeper", move || launch::launch(&dir, program)).await;
                     begun.map_err(|error| Error::Keeper(error.to_string()))?.map_err(Error::Keeper)?;
                     launch::connect(&self.dir).map_err(|error| Error::Keeper(error.to_string()))?
                 }

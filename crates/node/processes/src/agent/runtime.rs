@@ -63,7 +63,7 @@ impl Processes {
         let passed = passed.filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
         let env = environment(passed, &place, &container);
         let seen = view.as_ref().map(|view| view.working_dir.clone());
-        let made = tokio::task::spawn_blocking(move || {
+        let made = tasks::spawn_blocking("prepare-container", move || {
             root::make(&root, &mounts, if seen.is_some() { Links::Inside } else { Links::Outside })?;
             match seen {
                 Some(dir) => Ok(dir.unwrap_or(root)),

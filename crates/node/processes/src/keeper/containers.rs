@@ -18,13 +18,13 @@ use rustix::{
 
 use super::{
     Keeper, Source, Watched, Who, failed,
-    spawn::{Handshake, Process, Spawn, null},
+    spawn::{Handshake, Process, Spawn},
 };
 use crate::{
     journal::{Entry, Record},
-    keeper::kill,
     limits::Group,
     logs::{Log, Stream},
+    os::{kill, null},
     protocol::{Answer, Kind, Start, Used},
     trampoline::Setup,
     tree,

@@ -160,7 +160,7 @@ pub fn take_over(dir: &Path) -> io::Result<Keeper> {
         }
         keeper.live.insert(id, live);
     }
-    if let Ok(null) = super::spawn::null() {
+    if let Ok(null) = crate::os::null() {
         let _ = rustix::stdio::dup2_stdin(null);
     }
     keeper.check_socket();

@@ -31,9 +31,8 @@ use std::{
 use pods::runtime::ContainerId;
 use rustix::{
     event::epoll::{self, EventData, EventFlags},
-    process::{Pid, Resource, Rlimit, Signal},
+    process::{Resource, Rlimit},
 };
-use serde::{Deserialize, Serialize};
 
 use self::{
     containers::Live,
@@ -45,8 +44,9 @@ use crate::{
     files,
     journal::Journal,
     limits::Groups,
-    logs::{Bounds, Stream},
-    protocol::Answer,
+    logs::Stream,
+    os::{kill, signal},
+    protocol::{Answer, LISTENING, Rules, SOCKET, STATE},
     tree,
 };
 
@@ -59,38 +59,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// How long who is told to end has for it when the keeper itself is to leave.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What the agent decides for all containers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rules {
-    /// How large a log file becomes.
-    pub log_bytes: u64,
-    /// How many files a log has.
-    pub log_files: u32,
-    /// Only for keepers that are older than this one: it leaves the logs of pods that are gone to the agent.
-    keep_logs_seconds: u64,
-}
-
-impl Default for Rules {
-    fn default() -> Self {
-        Self { log_bytes: 10 << 20, log_files: 2, keep_logs_seconds: 3600 }
-    }
-}
-
-impl Rules {
-    fn bounds(self) -> Bounds {
-        Bounds { bytes: self.log_bytes, files: self.log_files }
-    }
-}
-
-/// Where things are in a keeper's directory.
-pub const SOCKET: &str = "socket";
-pub const STATE: &str = "state";
-pub const SAID: &str = "keeper.log";
 /// What it is called among processes.
 const NAME: &std::ffi::CStr = c"selvedge-keeper";
-/// What it writes on stdout once it listens.
-pub const LISTENING: &[u8] = b"listening\n";
-
 /// Something with an open file that the loop waits for.
 struct Watched<T> {
     file: T,
@@ -456,17 +426,4 @@ fn failed(reason: &str, message: impl Into<String>) -> Answer {
 fn group_name(dir: &Path) -> String {
     let name = |found: fs::Metadata| format!("selvedge-{:x}-{:x}", found.dev(), found.ino());
     fs::metadata(dir).map_or_else(|_| "selvedge-unknown".to_owned(), name)
-}
-
-pub fn signal(pid: i32, signal: Signal) {
-    // Never 0 or below: that would be everybody.
-    if let Some(pid) = Pid::from_raw(pid).filter(|pid| pid.as_raw_nonzero().get() > 1) {
-        let _ = rustix::process::kill_process(pid, signal);
-    }
-}
-
-pub use spawn::null;
-
-pub fn kill(pid: i32) {
-    signal(pid, Signal::KILL);
 }

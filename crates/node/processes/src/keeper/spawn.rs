@@ -1,7 +1,7 @@
 //! From a request to a process: the trampoline is spawned, remembered on disk, told what to be, and heard.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, Read, Write},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
@@ -62,10 +62,6 @@ pub struct Spawn<'a> {
     pub errors: OwnedFd,
     /// The container that a command is to join, if that has a view of its own.
     pub joins: Option<OwnedFd>,
-}
-
-pub fn null() -> io::Result<OwnedFd> {
-    Ok(OpenOptions::new().read(true).write(true).open("/dev/null")?.into())
 }
 
 impl Keeper {

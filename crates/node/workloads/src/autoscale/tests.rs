@@ -17,7 +17,7 @@ use super::{
     metric::{Found, View, binary, custom_samples, decimal, external_amount, object_amount, resource_samples},
     replicas::{OfPods, PodTarget, Sample, Samples, Tolerances, TotalTarget, of_total},
 };
-use crate::conformance::Case;
+use crate::world::Case;
 
 pub const CASES: &[Case] = &[
     ("autoscaler/utilization", utilization),

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::{decide::decide, model::World};
 use crate::{
-    conformance::Case,
+    world::Case,
     world::{at, parse},
 };
 

@@ -14,8 +14,8 @@ use super::{
     revision::{self, HASH, Write},
 };
 use crate::{
-    conformance::Case,
     pod,
+    world::Case,
     world::{at, parse, set_ready},
 };
 

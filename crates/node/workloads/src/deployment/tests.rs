@@ -10,7 +10,7 @@ use super::{
     status::{AVAILABLE, PROGRESSING, condition},
 };
 use crate::{
-    conformance::Case,
+    world::Case,
     world::{at, parse},
 };
 

@@ -11,7 +11,7 @@ use super::{
     selects,
 };
 use crate::{
-    conformance::Case,
+    world::Case,
     world::{at, parse, set_ready},
 };
 

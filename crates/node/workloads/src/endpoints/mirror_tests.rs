@@ -11,7 +11,7 @@ use super::{
     mirror::{MOST, decide},
     model::World,
 };
-use crate::{conformance::Case, world::parse};
+use crate::world::{Case, parse};
 use controllers::note::Note;
 
 pub const CASES: &[Case] = &[

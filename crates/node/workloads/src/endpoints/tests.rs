@@ -2,7 +2,7 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use serde_json::{Value, json};
 
 use super::model::World;
-use crate::{conformance::Case, world::parse};
+use crate::world::{Case, parse};
 
 pub const CASES: &[Case] = &[
     ("endpointslice/readiness", readiness),

@@ -9,7 +9,7 @@ use super::{
     pod,
 };
 use crate::{
-    conformance::Case,
+    world::Case,
     world::{at, parse},
 };
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::decide::{PATIENCE, decide, goes_in, ready, silent, taints};
 use crate::{
-    conformance::Case,
+    world::Case,
     world::{at, parse},
 };
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::decide::{Missing, QUARANTINE, Why, decide};
-use crate::{conformance::Case, world::parse};
+use crate::world::{Case, parse};
 
 pub const CASES: &[Case] = &[
     ("podgc/node-gone", node_gone),

@@ -77,8 +77,8 @@ pub mod tests {
 
     use super::{super::decide, *};
     use crate::{
-        conformance::Case,
         pod,
+        world::Case,
         world::{at, parse},
     };
     use controllers::owner::{self, Claim, Selects};

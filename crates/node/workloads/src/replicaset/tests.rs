@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::decide::{BURST, Change, Failure, manage, status};
 use crate::{
-    conformance::Case,
     pod,
+    world::Case,
     world::{at, parse, set_ready},
 };
 use controllers::cache::Key;

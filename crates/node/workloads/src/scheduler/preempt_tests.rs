@@ -6,7 +6,7 @@ use super::{
     preempt::Budget,
     tests::{at, merge, node, on, pod, verdicts},
 };
-use crate::{conformance::Case, world::parse};
+use crate::world::{Case, parse};
 
 pub const CASES: &[Case] = &[
     ("scheduler/preempts", preempts),

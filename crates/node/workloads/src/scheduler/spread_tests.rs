@@ -5,7 +5,7 @@ use super::{
     decide::Verdict,
     tests::{at, merge, node, on, pod, schedule, why, zoned},
 };
-use crate::conformance::Case;
+use crate::world::Case;
 
 pub const CASES: &[Case] = &[
     ("scheduler/spread", spread),

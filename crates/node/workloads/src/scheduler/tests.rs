@@ -9,7 +9,10 @@ use super::{
     nominated_of,
     request::amounts,
 };
-use crate::{conformance::Case, pod, world::parse};
+use crate::{
+    pod,
+    world::{Case, parse},
+};
 
 pub const CASES: &[Case] = &[
     ("scheduler/whose-pods", whose_pods),

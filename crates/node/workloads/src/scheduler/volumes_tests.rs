@@ -8,7 +8,7 @@ use super::{
     tests::{at, merge, on, pod, verdicts, zoned},
     volumes::Volumes,
 };
-use crate::{conformance::Case, world::parse};
+use crate::world::{Case, parse};
 use controllers::cache::Key;
 
 pub const CASES: &[Case] = &[

@@ -1,7 +1,10 @@
 use serde_json::{Value, json};
 
 use super::model::World;
-use crate::{conformance::Case, pod, world::at};
+use crate::{
+    pod,
+    world::{Case, at},
+};
 use controllers::cache::Key;
 
 pub const CASES: &[Case] = &[

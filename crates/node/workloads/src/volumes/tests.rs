@@ -11,7 +11,7 @@ use super::{
     claim::{self, BY_CONTROLLER, COMPLETED, Found, PROVISIONER, Status},
     ephemeral, local, matching, protect, volume,
 };
-use crate::{conformance::Case, world::parse};
+use crate::world::{Case, parse};
 
 pub const CASES: &[Case] = &[
     ("volume/binds-smallest", binds_smallest),

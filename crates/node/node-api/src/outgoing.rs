@@ -1,12 +1,18 @@
-//! The one who writes to a connection, and the many who have something to say there.
+//! One writer of a connection, and many senders.
 
-use std::io;
+use std::{io, time::Duration};
 
 use bytes::Bytes;
 use tokio::{
     io::{AsyncWrite, AsyncWriteExt},
     sync::{mpsc, oneshot},
 };
+
+/// Pieces that wait for their reader. Behind that, the connection waits.
+pub const MAX_WAITING: usize = 16;
+
+/// The time that the other end has to leave after it was told that this is all.
+pub const LINGER: Duration = Duration::from_secs(5);
 
 pub enum Out {
     Bytes(Bytes),
@@ -19,7 +25,7 @@ pub struct Outgoing(mpsc::Sender<Out>);
 
 impl Outgoing {
     pub fn new() -> (Self, mpsc::Receiver<Out>) {
-        let (sender, receiver) = mpsc::channel(super::WAITING);
+        let (sender, receiver) = mpsc::channel(MAX_WAITING);
         (Self(sender), receiver)
     }
 
