@@ -353,7 +353,7 @@ impl Session {
         let delivered = sent && (self.deletes.is_empty() || self.held.is_some());
         if delivered != self.delivered {
             self.delivered = delivered;
-            out.push(Output::Status(Status::Delivered(delivered)));
+            out.push(CenterOutput::Status(CenterStatus::Delivered(delivered)));
         }
         let in_sync = sent && self.deletes.is_empty() && self.refused.is_empty();
         if in_sync != self.in_sync {
