@@ -467,7 +467,7 @@ impl Driver<'_> {
                 }
                 return;
             }
-            CenterStatus::Delivered(delivered) => {
+            Status::Delivered(delivered) => {
                 facts.delivered = delivered;
                 if delivered {
                     facts.delivered_of = Some(self.set.id);
