@@ -21,7 +21,6 @@ use server::internal::Internal;
 use store::{MemoryStore, Store};
 
 use crate::{Fleet, target::condition};
-use edge::{Disk, TestEdge};
 
 struct Center {
     fleet: Arc<Fleet>,
