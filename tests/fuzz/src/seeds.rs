@@ -1,7 +1,6 @@
 //! Good input to start from, by target.
 
 use codec::proto;
-use schema;
 use schema::catalogue;
 use serde_json::{Value, json};
 

@@ -29,6 +29,8 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
 
+/// For the fuzz target, which reads questions and writes answers.
+pub use dns::message as dns_message;
 pub use network::Network;
 
 use crate::{
