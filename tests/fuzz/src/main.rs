@@ -6,6 +6,7 @@
 mod mutate;
 mod seeds;
 mod targets;
+mod wire;
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};

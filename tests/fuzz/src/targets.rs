@@ -16,10 +16,10 @@ use schema::quantity::Quantity;
 use schema::selector::{FieldSelector, LabelSelector};
 use serde_json::Value;
 
-use crate::seeds;
+use crate::{seeds, wire};
 
 /// Fails with the law that was broken.
-type Verdict = Result<(), String>;
+pub(crate) type Verdict = Result<(), String>;
 
 pub(crate) struct Target {
     pub(crate) name: &'static str,
@@ -38,6 +38,9 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "definition", seeds: || vec![seeds::crd().to_string().into_bytes()], run: definition },
     Target { name: "cel", seeds: seeds::rules, run: cel },
     Target { name: "customize", seeds: seeds::customizations, run: customized },
+    Target { name: "path", seeds: wire::request_paths, run: wire::request_path },
+    Target { name: "dns", seeds: wire::dns_questions, run: wire::dns },
+    Target { name: "keeper", seeds: wire::keeper_frames, run: wire::keeper },
     Target { name: "websocket", seeds: seeds::websockets, run: websocket },
     Target { name: "spdy", seeds: seeds::spdy, run: spdy },
     Target { name: "link", seeds: seeds::link_messages, run: link_message },

@@ -31,6 +31,8 @@ use serde::de::DeserializeOwned;
 use tasks::Tasks;
 use tokio::sync::{Notify, watch};
 
+/// For the fuzz target, which reads questions and writes answers.
+pub use dns::message as dns_message;
 pub use network::Network;
 
 use crate::{

@@ -29,6 +29,28 @@ mod tree;
 mod view;
 mod wire;
 
+/// Frames between agent and keeper, for the fuzz target.
+pub mod frames {
+    use crate::protocol::Frames;
+    pub use crate::protocol::{Frame, Kind, Wrong, frame};
+
+    /// All frames in bytes that arrive in these pieces, and what is wrong behind them.
+    pub fn cut<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Frame>, Option<Wrong>) {
+        let (mut frames, mut found) = (Frames::default(), Vec::new());
+        for piece in pieces {
+            frames.push(piece);
+            loop {
+                match frames.next() {
+                    Ok(Some(frame)) => found.push(frame),
+                    Ok(None) => break,
+                    Err(wrong) => return (found, Some(wrong)),
+                }
+            }
+        }
+        (found, None)
+    }
+}
+
 use std::{ffi::OsString, io::Write, process::ExitCode};
 
 pub use agent::{Error, Options, Processes, end_all, replace_keeper};

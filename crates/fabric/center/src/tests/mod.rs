@@ -22,6 +22,9 @@ use store::{MemoryStore, Store};
 
 use crate::{Fleet, target::condition};
 
+/// What a fence writes: an object, and the edge's report of it.
+const FENCE_WRITES: u64 = 2;
+
 struct Center {
     fleet: Arc<Fleet>,
     running: front::Running,
@@ -100,6 +103,27 @@ impl Center {
         format!("{} {}", found["status"].as_str().unwrap_or("-"), found["message"].as_str().unwrap_or("-"))
     }
 
+    /// Waits until an edge that holds the objects of root has one that is written now, and the center has a report of
+    /// it. The session has dealt with everything that came before. Says how often the store was written meanwhile.
+    async fn fence(&self, edge: &TestEdge) -> u64 {
+        let before = self.store.revision().await.unwrap();
+        let name = format!("fence-{before}");
+        let key = format!("core/configmaps/default/{name}");
+        self.config(&name, "1").await;
+        until("the fence", || edge.holds().contains(&key)).await;
+        edge.report(&key, Some("{}"));
+        until("the report of the fence", || edge.pending_reports() == 0).await;
+        self.store.revision().await.unwrap() - before
+    }
+
+    /// Waits until nothing is written but what a fence writes: the object and its report.
+    async fn wait_quiet(&self, edge: &TestEdge) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while self.fence(edge).await != FENCE_WRITES {
+            assert!(Instant::now() < end, "something is written again and again");
+        }
+    }
+
     async fn wait_says(&self, name: &str, kind: &str, start: &str) -> String {
         until(&format!("{kind} of {name} to say {start}"), || self.says(name, kind).starts_with(start)).await;
         self.says(name, kind)
@@ -143,11 +167,11 @@ async fn objects_go_down_and_reports_come_up() {
 
     center.delete("", "v1", "configmaps", "default", "before").await;
     until("the deletion", || florin.holds().len() == 1).await;
-    // Nothing happens: nothing is written, and the edge stays where it is.
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    let quiet = center.store.revision().await.unwrap();
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(center.store.revision().await.unwrap(), quiet);
+    // Beside what somebody does nothing is written, and the edge stays where it is.
+    center.wait_quiet(&florin).await;
+    for _ in 0..20 {
+        assert_eq!(center.fence(&florin).await, FENCE_WRITES);
+    }
     assert!(florin.disk.lock().unwrap().online);
 }
 
@@ -164,13 +188,13 @@ async fn many_edges_cost_one_write() {
         center.wait_says(&format!("edge-{n}"), "Ready", "True").await;
     }
     assert_eq!(center.fleet.placing.count(), 1, "one set for all");
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    center.wait_quiet(&edges[0]).await;
     let before = center.store.revision().await.unwrap();
     center.config("a", "2").await;
     let key = "core/configmaps/default/a";
     until("all", || edges.iter().all(|edge| content(edge, key)["data"]["a"] == "2")).await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(center.store.revision().await.unwrap(), before + 1);
+    center.fence(&edges[0]).await;
+    assert_eq!(center.store.revision().await.unwrap(), before + 1 + FENCE_WRITES);
     for n in 0..50 {
         center.delete("workload.kcp.io", "v1alpha1", "synctargets", "", &format!("edge-{n}")).await;
     }
@@ -290,7 +314,9 @@ async fn a_newer_session_a_cut_and_a_revocation_end_a_session() {
     until("the cut", || !florin.disk.lock().unwrap().online).await;
     let said = center.wait_says("florin", "Ready", "False since").await;
     assert!(said.contains("its link was cut here"), "{said}");
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    // Another edge joins and does its work meanwhile.
+    let guilder = center.join("guilder").await;
+    center.fence(&guilder).await;
     assert!(!center.fleet.is_connected(&EdgeId::new("root", "florin")), "it stays cut");
     center.annotate("florin", names::LINK, None).await;
     until("it to be back", || florin.disk.lock().unwrap().online).await;

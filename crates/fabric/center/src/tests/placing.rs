@@ -39,6 +39,13 @@ impl Center {
         }
     }
 
+    /// Waits until an edge has an edit of another page: what came before has been dealt with.
+    async fn edit_another_page(&self, edge: &TestEdge) {
+        self.change("", "configmaps", "common", "page-1", |value| value["data"]["a"] = "fence".into()).await;
+        let key = "core/configmaps/common/page-1";
+        until("the edit of another page", || content(edge, key)["data"]["a"] == "fence").await;
+    }
+
     async fn placement(&self, name: &str, labels: Value) {
         let spec = json!({"locationSelectors": [{"matchLabels": labels}], "namespaceSelector": {"matchLabels": {"common": "si"}}});
         self.make("edge.kcp.io", "edgeplacements", "", json!({"metadata": {"name": name}, "spec": spec})).await;
@@ -73,11 +80,23 @@ async fn placed_objects_go_where_they_are_placed() {
     until("the Location's status", || center.instances("florin") == (Some(1), Some(1))).await;
 
     // One edit is one write and reaches those whom it concerns.
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    let before = center.store.revision().await.unwrap();
-    center.change("", "configmaps", "common", "page", |value| value["data"]["a"] = "2".into()).await;
-    until("the edit", || content(&florin, PAGE)["data"]["a"] == "2").await;
-    assert_eq!(center.store.revision().await.unwrap(), before + 1);
+    let edit = async |to: String| {
+        let before = center.store.revision().await.unwrap();
+        center.change("", "configmaps", "common", "page", |value| value["data"]["a"] = to.as_str().into()).await;
+        until("the edit", || content(&florin, PAGE)["data"]["a"] == to.as_str()).await;
+        center.store.revision().await.unwrap() - before
+    };
+    // What was written at the start comes to an end.
+    let end = Instant::now() + Duration::from_secs(20);
+    for n in 0.. {
+        if edit(format!("early {n}")).await == 1 {
+            break;
+        }
+        assert!(Instant::now() < end, "something is written again and again");
+    }
+    for n in 0..5 {
+        assert_eq!(edit(format!("later {n}")).await, 1);
+    }
 
     // A Location with another label: the workload is there once, and not where it was.
     center
@@ -151,11 +170,11 @@ async fn a_restart_changes_nothing_and_remembers_what_unschedulable_edges_hold()
         .await;
     let disk = florin.disk.clone();
     drop(florin);
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    until("its session to end", || !center.fleet.is_connected(&EdgeId::new("root", "florin"))).await;
     let again = Center::start(store).await;
     let florin = again.connect("florin", disk);
     again.wait_says("florin", "Ready", "True").await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    again.edit_another_page(&florin).await;
     assert_eq!((florin.holds().len(), again.slice("c"), again.slice("late").len()), (5, vec!["florin".to_owned()], 0));
     again
         .change("workload.kcp.io", "synctargets", "", "florin", |value| value["spec"]["unschedulable"] = false.into())
@@ -185,6 +204,6 @@ async fn what_cannot_be_made_is_kept_also_after_a_restart() {
     let again = Center::start(store).await;
     let florin = again.connect("florin", disk);
     again.wait_says("florin", "Ready", "True").await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    again.edit_another_page(&florin).await;
     assert_eq!((florin.holds().len(), content(&florin, PAGE)["data"]["a"].clone()), (5, json!("1")));
 }

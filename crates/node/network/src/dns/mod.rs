@@ -1,6 +1,6 @@
 //! The resolver: answers for Services itself, and asks the machine's own resolvers for the rest.
 
-mod message;
+pub mod message;
 mod names;
 
 use std::{
