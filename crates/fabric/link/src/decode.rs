@@ -124,7 +124,7 @@ fn hello(mut hello: WireHello) -> Result<Hello, WireError> {
         holds: hello.holds,
         start: hello.start,
         before: packed::read_hashes(hello.before, MAX_EARLIER_STARTS)?,
-        place: lossy(&hello.place),
+        place: cut(lossy(&hello.place), MAX_PLACE_BYTES),
     })
 }
 
@@ -186,4 +186,10 @@ fn key(bytes: &[u8]) -> Result<Key, WireError> {
 
 fn lossy(text: &[u8]) -> String {
     String::from_utf8_lossy(text).into_owned()
+}
+
+/// The replacement of an invalid byte is three bytes long, so lossy text can be longer than what was received.
+fn cut(mut text: String, limit: usize) -> String {
+    text.truncate(text.floor_char_boundary(limit));
+    text
 }

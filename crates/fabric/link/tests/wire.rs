@@ -1,5 +1,5 @@
 //! Messages survive the wire; nothing that comes over it panics; what is newer is skipped.
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use bytes::{BufMut, Bytes, BytesMut};
 use proptest::prelude::*;
@@ -104,6 +104,11 @@ fn a_list_of_starts_and_a_place_are_cut_to_their_bounds() {
     let long = Hello { before: vec![1; 100], place: "x".repeat(1_000), ..hello.unwrap() };
     let expected = Hello { before: vec![1; MAX_EARLIER_STARTS], place: "x".repeat(MAX_PLACE_BYTES), ..long.clone() };
     assert_eq!(Message::decode(Message::Hello(long).encode()), Ok(Message::Hello(expected)));
+    // Invalid bytes grow when they are replaced; found by the fuzzer.
+    let mut invalid = vec![1, 12 << 3 | 2, 0xc8, 0x01];
+    invalid.extend([0xff; 200]);
+    let Ok(Message::Hello(hello)) = Message::decode(invalid.into()) else { panic!("no hello") };
+    assert_eq!(hello.place, "\u{fffd}".repeat(MAX_PLACE_BYTES / 3));
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! Ownership on the built-in kinds.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 use patch::apply::{Context, apply, reset_fields, track_update};
 use schema::builtin;
