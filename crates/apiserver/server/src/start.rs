@@ -124,7 +124,8 @@ pub mod testing {
     }
 
     pub async fn start(options: Options) -> Result<Running, Error> {
-        let address = options.listen;
+        // Nothing listens there. The address is only shown, as in the Service `kubernetes`.
+        let address = (options.listen.ip(), 6443).into();
         let prepared = prepare(options, address).await?;
         Ok(Running { server: prepared.server.clone(), stop: prepared.run() })
     }
