@@ -288,7 +288,7 @@ def test_only_trusted_workspaces_place_what_concerns_the_whole_edge(world):
     everything = [{"apiGroup": "*", "resources": ["*"], "labelSelectors": [{"matchLabels": {"power": "yes"}}]}]
     mallory.place("power", {"at": "florin"}, {"power": "yes"}, nonNamespacedObjects=everything)
     said = wait_for("the conflict", lambda: mallory.conflict("power"))
-    for words in ("root:florin", THIEF, "in root: kubectl patch location florin --type=merge -p"):
+    for words in ("root:florin", THIEF, "selvedge ws root && kubectl patch location florin --type=json -p"):
         assert words in said, said
     paths = (f"{RBAC}/clusterrolebindings/all-of-it", "/apis/scheduling.k8s.io/v1/priorityclasses/above-all",
              "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/listens", "/apis/storage.k8s.io/v1/storageclasses/disk",
@@ -297,9 +297,10 @@ def test_only_trusted_workspaces_place_what_concerns_the_whole_edge(world):
     never("power over the whole edge", lambda: any(has(florin, path) for path in paths), center, florin)
     # What the message says to do, done by the owner of the inventory; nobody else may.
     patch = said.split(" -p '")[1].split("'")[0]
-    assert mallory.ask("PATCH", f"{LOCATIONS}/florin", patch, content_type=MERGE)[0] in (403, 404)
-    assert Tenant(center, "mallory", "root").ask("PATCH", f"{LOCATIONS}/florin", patch, content_type=MERGE)[0] == 403
-    center.api("PATCH", f"{LOCATIONS}/florin", patch, content_type=MERGE)
+    json_patch = "application/json-patch+json"
+    assert mallory.ask("PATCH", f"{LOCATIONS}/florin", patch, content_type=json_patch)[0] in (403, 404)
+    assert Tenant(center, "mallory", "root").ask("PATCH", f"{LOCATIONS}/florin", patch, content_type=json_patch)[0] == 403
+    center.api("PATCH", f"{LOCATIONS}/florin", patch, content_type=json_patch)
     wait_for("all of it", lambda: all(has(florin, path) for path in paths))
     wait_for("no conflict", lambda: not mallory.conflict("power"))
     center.api("PATCH", f"{LOCATIONS}/florin", {"spec": {"trustedWorkspaces": ["root:someone-else", "root:wb:*"]}}, content_type=MERGE)

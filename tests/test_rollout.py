@@ -117,7 +117,7 @@ def test_a_failure_stops_it_and_somebody_resumes(site):
     (first,) = having(edges, "web:bad")
     report(first, ILL)
     stopped = wait_phase(center, "Stopped", failed=1)
-    assert "no room for it" in stopped["message"]
+    assert "no room for it" in stopped["message"] and f"one of them: root:{first.name}: " in stopped["message"]
     said = selvedge("rollout", "status", "site", "--watch", "--kubeconfig", center.kubeconfig, code=1)
     assert "the rollout of site has stopped" in said and "1 failed" in said
     assert len(having(edges, "web:bad")) == 1

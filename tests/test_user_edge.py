@@ -306,7 +306,8 @@ def test_one_identity_on_two_machines_is_noticed_and_stopped(world, edges, tmp_p
     first.start()
     wait_for("the first one", lambda: count(first, UP) > before[0], 20)
     # An operator decides for the other one.
-    chosen = re.search(r"accept-instance=([0-9a-f]{16})", shared["message"]).group(1)
+    command = r"selvedge ws root && kubectl annotate synctarget peso --overwrite \S+/accept-instance="
+    chosen = re.search(command + r"([0-9a-f]{16}); ", shared["message"]).group(1)
     path = "/apis/workload.kcp.io/v1alpha1/synctargets/peso"
 
     def annotate(value):

@@ -1,5 +1,6 @@
 """What users ran into when they took things away: one test for each finding. The edges are in an inventory of their own and run Pods; the
 placements are in the workspace root:bakery."""
+import json
 import os
 import re
 import shutil
@@ -103,6 +104,11 @@ class World:
     def events(self, name):
         listed = self.center.api("GET", f"{SPACES}/default/events")["items"]
         return {e["reason"]: e["message"] for e in listed if e["involvedObject"].get("name") == name}
+
+    def live(self, edge):
+        """What the center knows of an edge at this moment."""
+        known = self.center.api("GET", f"/clusters/{DEPOT}/fleet")["edges"]
+        return next((one for one in known if one["name"] == edge), {})
 
     def clear(self, name, *edges):
         """Ends what a test placed, wherever it is."""
@@ -215,6 +221,95 @@ def test_an_owner_states_the_intent(world):
     florin.wait_connected()
     wait_for("the record to go", lambda: not left())
     world.center.api("DELETE", f"{SPACES}/moved")
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "edge", "center"])
+def test_an_owner_states_the_intent_when_a_namespace_is_gone(world, meanwhile):
+    """With the placement still there, `removal: Allow` changed nothing, and after a reconnect nobody knew whose objects were held."""
+    florin, _ = world.edges
+    name = f"regret-{meanwhile}"
+    world.namespace(name, 13)
+    world.place(name)
+    wait_for("all of it", lambda: florin.has(f"/api/v1/namespaces/{name}/configmaps/m12"))
+    world.center.api("DELETE", f"{SPACES}/{name}")
+    wait_for("the fuse", lambda: florin.is_held() and f"14 of the placement {BAKERY}:{name}" in florin.held()["message"])
+    wait_for("the center to be done", lambda: world.center.request("GET", f"{SPACES}/{name}")[0] == 404, 20)
+    records = "/clusters/root:espw/api/v1/namespaces/default/configmaps"
+
+    def record():
+        of_it = [c["data"] for c in world.center.api("GET", records)["items"] if c["metadata"]["name"].startswith("removal-of-")]
+        return [json.loads(data["objects"]) for data in of_it if data["placement"] == name]
+
+    if meanwhile != "nothing":
+        wait_for("the record", lambda: [len(objects) for objects in record()] == [14])
+    if meanwhile == "edge":
+        florin.kill()
+        florin.start()
+    elif meanwhile == "center":
+        world.center.stop()
+        world.center.start()
+    wait_for("the edge to hold it", lambda: f"{BAKERY}:{name}" in str(world.live("florin").get("heldPlacements")), 40)
+    assert whole(florin, name, 13) == []
+    assert "allows removals" in world.paste(f"selvedge edge confirm --owner --placement {BAKERY}:{name}")
+    wait_for("it to go", lambda: not florin.has(f"/api/v1/namespaces/{name}"))
+    wait_for("all to be well", lambda: not florin.is_held() and not record())
+    world.center.api("DELETE", f"{PLACEMENTS}/{name}")
+
+
+def test_what_is_intended_goes_from_edges_that_were_away(world):
+    """Docs said so of Namespaces and objects too, but only deleted or moved placements were remembered."""
+    florin, _ = world.edges
+    world.namespace("absent", 13)
+    world.place("absent", removal="Allow")
+    wait_for("all of it", lambda: florin.has("/api/v1/namespaces/absent/configmaps/m12"))
+    florin.kill()
+    florin.wait_offline()
+    world.center.api("DELETE", f"{SPACES}/absent")
+    wait_for("the center to be done", lambda: world.center.request("GET", f"{SPACES}/absent")[0] == 404, 20)
+    florin.start()
+    wait_for("it to go", lambda: not florin.has("/api/v1/namespaces/absent"))
+    wait_for("the edge", lambda: world.live("florin")["inSync"])
+    assert not florin.is_held()
+    world.center.api("DELETE", f"{PLACEMENTS}/absent")
+
+
+def test_status_and_condition_count_alike_when_an_edge_is_evicted(world):
+    """`HOLDS 9 objects` beside `9 of 10 objects`: what describes the edge is deleted last, and was not counted."""
+    florin, _ = world.edges
+    world.namespace("evicted", 8)
+    world.place("evicted")
+    wait_for("all of it", lambda: florin.has("/api/v1/namespaces/evicted/configmaps/m7"))
+    path = f"{TARGETS}/florin"
+    world.center.api("PATCH", path, {"spec": {"evictAfter": "2020-01-01T00:00:00Z"}}, content_type=MERGE)
+    message = wait_for("the fuse", lambda: florin.is_held() and florin.held()["message"])
+    assert message.startswith("9 of 10 objects would be deleted"), message
+    said = world.paste("selvedge status")
+    row = next(line for line in said.splitlines() if line.startswith("florin "))
+    assert "9 deletions held" in row and row.endswith(" 10 objects"), said
+    world.center.api("PATCH", path, {"spec": {"evictAfter": None}}, content_type=MERGE)
+    wait_for("all to be well", lambda: not florin.is_held())
+    world.clear("evicted", florin)
+
+
+def test_the_command_for_trust_can_be_pasted_and_adds_to_the_list(world):
+    """It replaced the list: all others that the Location trusted lost what they had placed."""
+    florin, _ = world.edges
+    at, of = f"/clusters/{DEPOT}{LOCATIONS}/florin", {"matchLabels": {"of": "rush"}}
+    world.center.api("PATCH", at, {"spec": {"trustedWorkspaces": ["root:other"]}}, content_type=MERGE)
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    world.center.api("POST", f"/clusters/{BAKERY}{classes}", {"metadata": {"name": "rush", "labels": {"of": "rush"}}, "value": 10},
+                     expect=(201,))
+    world.place("rush", removal="Allow", nonNamespacedObjects=[
+        {"apiGroup": "scheduling.k8s.io", "resources": ["priorityclasses"], "labelSelectors": [of]}])
+    said = wait_for("the conflict", lambda: condition(world.center.api("GET", f"{PLACEMENTS}/rush").get("status", {}), "Conflict"))
+    assert (said["status"], said["reason"]) == ("True", "NotTrusted"), said
+    world.paste(said["message"].split("Its owner can allow it: ", 1)[1])
+    world.paste("selvedge ws root")
+    wait_for("it", lambda: florin.has(f"{classes}/rush"))
+    assert world.center.api("GET", at)["spec"]["trustedWorkspaces"] == ["root:other", BAKERY]
+    world.center.api("DELETE", f"{PLACEMENTS}/rush")
+    wait_for("it to go", lambda: not florin.has(f"{classes}/rush"))
+    world.center.api("PATCH", at, {"spec": {"trustedWorkspaces": None}}, content_type=MERGE)
 
 
 def test_what_nobody_intended_is_held(world):

@@ -160,9 +160,14 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
 }
 
 pub fn log_as(filter: &str) -> Result<()> {
-    // The crate writes a line for each of some things that any client can do. What matters of them the listener says,
-    // once for many.
-    let quiet = if filter.contains("h2") { filter.to_owned() } else { format!("{filter},h2=error") };
+    // `h2` writes a line for each of some things that any client can do; what matters of them the listener says, once
+    // for many. `kube_runtime` writes errors of watches as Rust structures; those that watch say them in words.
+    let mut quiet = filter.to_owned();
+    for crate_name in ["h2", "kube_runtime"] {
+        if !filter.contains(crate_name) {
+            quiet.push_str(&format!(",{crate_name}=error"));
+        }
+    }
     let filter = tracing_subscriber::EnvFilter::try_new(quiet)
         .with_context(|| format!("{filter:?} is no log filter: try info, or info,selvedge_server=debug"))?;
     tracing_subscriber::fmt()

@@ -3,7 +3,7 @@
 use kinds::{EdgeId, forward::Standing, names};
 use serde_json::{Value, json};
 
-use crate::{edges::Facts, instances::Decision, target::Allowed};
+use crate::{accounts::shown, edges::Facts, instances::Decision, target::Allowed};
 
 /// At most this many refused objects are named, each in so many characters.
 const NAMED: usize = 5;
@@ -129,7 +129,7 @@ fn wanted(said: &Said<'_>, before: &[Value]) -> Vec<Wanted> {
     let refused = (facts.refused_count() > 0).then(|| ("Refused", refused(facts)));
     trouble("ObjectsRefused", facts.is_settled(), refused);
     let unkept = (!facts.unkept.is_empty()).then(|| {
-        let named: Vec<String> = facts.unkept.iter().map(|(key, why)| short(&format!("{key}: {why}"))).collect();
+        let named: Vec<String> = facts.unkept.iter().map(|(key, why)| short(&format!("{}: {why}", shown(key)))).collect();
         let message = format!(
             "the center does not keep some of what the edge reports, among them {}. It keeps reports of objects that are \
              placed there or asked for with spec.upsync of an EdgePlacement, within limits",
@@ -217,7 +217,7 @@ fn ready(said: &Said<'_>, facts: &Facts) -> Wanted {
 fn refused(facts: &Facts) -> String {
     let count = facts.refused_count();
     let named: Vec<String> =
-        facts.refused.iter().take(NAMED).map(|(key, why)| short(&format!("{key}: {why}"))).collect();
+        facts.refused.iter().take(NAMED).map(|(key, why)| short(&format!("{}: {why}", shown(key)))).collect();
     let more = count.saturating_sub(named.len() as u64);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("the edge could not take {count}: {}{more}", named.join("; "))

@@ -128,12 +128,11 @@ impl Decision {
         };
         let refused: Vec<String> = self.refused.iter().map(shown).collect();
         let first = self.refused.first().map_or("", |instance| &instance.id);
+        let command = format!("selvedge ws {workspace} && kubectl annotate synctarget {edge} --overwrite {annotation}");
         format!(
             "two machines use the identity of this edge, because its data directory was copied: {} is let in, {} is \
              refused. Join the refused one anew, with an empty data directory, a name and a token of its own. If it is \
-             the right one (in the workspace {workspace}): kubectl annotate synctarget {edge} --overwrite \
-             {annotation}={first}. When only one is left: kubectl annotate synctarget {edge} --overwrite \
-             {annotation}=any",
+             the right one: {command}={first}; when only one is left: {command}=any",
             shown(&self.accepted),
             refused.join(" and "),
         )

@@ -66,6 +66,17 @@ impl Intent {
         }
     }
 
+    /// Of these objects, those that left the desired set in this session, by the placement that they were from.
+    pub fn news<'a>(&self, keys: impl Iterator<Item = &'a Key>) -> BTreeMap<Id, Vec<Key>> {
+        let mut found: BTreeMap<Id, Vec<Key>> = BTreeMap::new();
+        for key in keys {
+            if let Some((id, _)) = self.origins.get(key) {
+                found.entry(id.clone()).or_default().push(key.clone());
+            }
+        }
+        found
+    }
+
     /// Objects by the placement that they are from. Those of which nothing is known are not counted.
     pub fn by_placement<'a>(&self, keys: impl Iterator<Item = &'a Key>) -> BTreeMap<Id, u64> {
         let mut counts = BTreeMap::new();

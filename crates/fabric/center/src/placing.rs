@@ -2,7 +2,7 @@
 //! those classes of edges that somebody has a use for.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
     time::{Duration, Instant},
 };
@@ -212,6 +212,16 @@ impl Placing {
         let class = state.engine.class_of(&id);
         if state.made.get(&class).is_some_and(|made| made.set.id == set) {
             state.engine.settled(&id).iter().for_each(|placement| self.due.placement(placement));
+        }
+    }
+
+    /// The deletion fuse of an edge holds these objects, which are gone from placements.
+    pub fn hold_back(&self, edge: &EdgeId, objects: BTreeMap<Id, Vec<Key>>) {
+        let (mut state, edge) = (self.state(), id_of(edge));
+        for (placement, keys) in objects {
+            if state.engine.hold_back(&placement, &edge, keys) {
+                self.due.placement(&placement);
+            }
         }
     }
 
@@ -525,6 +535,7 @@ fn instance(server: &Server, home: &str, value: &Value) -> Option<(Option<Arc<st
     let workspace = allowed.map(|(name, _)| (&**name).into());
     let evict_after = value["spec"]["evictAfter"].as_str().and_then(|at| at.parse::<jiff::Timestamp>().ok());
     let instance = Instance {
+        joined: target.credential.is_some(),
         uid: target.uid,
         labels: map(&value["metadata"]["labels"]),
         unschedulable: value["spec"]["unschedulable"] == true,

@@ -167,15 +167,21 @@ async fn event(server: &Server, hand: &Internal, id: &Id, uid: &str, held: bool,
     hand.ensure(&kind, "default", event).await
 }
 
+fn counted(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
 /// `by_owner`: the owner of the placement did it, and not that of the inventory.
 fn message(id: &Id, held: &Held, by_owner: bool) -> String {
     let named = held.edges.iter().take(NAMED).map(Id::to_string).collect::<Vec<_>>().join(", ");
     let more = held.edges.len().saturating_sub(NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let what = format!(
-        "{} objects that this placement no longer places stay on {} edges ({named}{more}): they are most of what is there",
-        held.objects,
-        held.edges.len()
+        "{} that this placement no longer places {} on {} ({named}{more}): {} most of what is there",
+        counted(held.objects, "object"),
+        if held.objects == 1 { "stays" } else { "stay" },
+        counted(held.edges.len() as u64, "edge"),
+        if held.objects == 1 { "it is" } else { "they are" },
     );
     match by_owner {
         true => format!(
@@ -198,7 +204,7 @@ pub fn is_record(object: &Object) -> bool {
 fn read(value: &Value) -> Option<(Id, Removal)> {
     let text = |field: &str| value["data"][field].as_str();
     let keys: Vec<String> = serde_json::from_str(text("objects")?).ok()?;
-    let edges: HashMap<String, String> = serde_json::from_str(text("edges")?).ok()?;
+    let edges = |field: &str| serde_json::from_str::<HashMap<String, String>>(text(field).unwrap_or("{}")).ok();
     let edge = |(path, uid): (String, String)| {
         let (workspace, name) = path.rsplit_once(':')?;
         Some((Id::new(workspace, name), uid.into()))
@@ -207,18 +213,22 @@ fn read(value: &Value) -> Option<(Id, Removal)> {
         uid: text("uid")?.into(),
         allowed: text("allowed")? == "true",
         keys: Arc::new(keys.iter().map(|key| Key::from(key.as_str())).collect()),
-        edges: edges.into_iter().filter_map(edge).collect(),
+        edges: edges("edges")?.into_iter().filter_map(edge).collect(),
+        holding: edges("holding")?.into_iter().filter_map(edge).collect(),
     };
     Some((Id::new(text("workspace")?, text("placement")?), removal))
 }
 
 fn data(id: &Id, removal: &Removal) -> Value {
     let keys: Vec<&str> = removal.keys.iter().map(|key| &**key).collect();
-    let edges: BTreeMap<String, &str> = removal.edges.iter().map(|(edge, uid)| (edge.to_string(), &**uid)).collect();
+    let named = |edges: &BTreeMap<Id, Box<str>>| {
+        let named: BTreeMap<String, &str> = edges.iter().map(|(edge, uid)| (edge.to_string(), &**uid)).collect();
+        serde_json::to_string(&named).unwrap_or_default()
+    };
     json!({"workspace": &*id.workspace, "placement": &*id.name, "uid": &*removal.uid,
         "allowed": removal.allowed.to_string(),
         "objects": serde_json::to_string(&keys).unwrap_or_default(),
-        "edges": serde_json::to_string(&edges).unwrap_or_default()})
+        "edges": named(&removal.edges), "holding": named(&removal.holding)})
 }
 
 /// After placements are known: what was taken away in a former life of the center, from edges that are still there.
@@ -229,7 +239,8 @@ pub fn load(engine: &mut Engine, server: &Server) {
         let Some((id, mut removal)) = found else { continue };
         let is_there = |edge: &Id, uid: &str| engine.schedule().instance(edge).is_some_and(|found| *found.uid == *uid);
         removal.edges.retain(|edge, uid| is_there(edge, uid));
-        if engine.removal(&id).is_none() && !removal.edges.is_empty() {
+        removal.holding.retain(|edge, uid| is_there(edge, uid));
+        if engine.removal(&id).is_none() && !removal.is_done() {
             engine.set_removal(&id, Some(removal));
         }
     }
@@ -278,6 +289,7 @@ mod tests {
             allowed: true,
             keys: Arc::new(["core/configmaps/a/b".into(), "core/namespaces//a".into()].into()),
             edges: [(Id::new("root:imw", "florin"), "f".into())].into(),
+            holding: [(Id::new("root:imw", "guilder"), "g".into())].into(),
         };
         assert_eq!(read(&json!({"data": data(&id, &removal)})), Some((id, removal)));
         assert_eq!(
@@ -296,6 +308,9 @@ mod tests {
             by_others.contains("Locations or SyncTargets were changed") && !by_others.contains("--owner"),
             "{by_others}"
         );
+        let one = Held { objects: 9, edges: vec![Id::new("root:imw", "florin")] };
+        let said = message(&Id::new("root:shop", "web"), &one, true);
+        assert!(said.starts_with("9 objects that this placement no longer places stay on 1 edge (root:imw:florin): "));
         let said = message(&Id::new("root:shop", "web"), &held, true);
         assert!(
             said.starts_with("35 objects that this placement no longer places stay on 5 edges (root:imw:e0, "),

@@ -479,7 +479,12 @@ impl Driver<'_> {
                 let now = self.intent.by_placement(self.session.held());
                 let before = std::mem::replace(&mut facts.held_by, now);
                 let concerned: Vec<Id> = before.into_keys().chain(facts.held_by.keys().cloned()).collect();
+                drop(facts);
                 self.fleet.removals.push(concerned);
+                let news = self.intent.news(self.session.held());
+                self.fleet.placing.hold_back(&self.edge.id, news);
+                self.fleet.statuses.push(&self.edge.id, Duration::ZERO);
+                return;
             }
             Status::RolledBack { edge } => facts.rolled_back = Some(edge),
             Status::Stalled(why) => facts.stalled = why,

@@ -105,6 +105,9 @@ struct Shown {
     in_flight: u64,
     /// How many deletions wait to be confirmed.
     held_deletions: u64,
+    /// While deletions are held: how many objects the edge has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held_of: Option<u64>,
     /// The same by placement, as far as that is known.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     held_placements: BTreeMap<String, u64>,
@@ -136,6 +139,7 @@ fn show(fleet: &Fleet, server: &Arc<Server>, edge: &Edge) -> Shown {
         pending: None,
         in_flight: 0,
         held_deletions: 0,
+        held_of: None,
         held_placements: BTreeMap::new(),
         rolled_back: false,
         refused: 0,
@@ -157,6 +161,7 @@ fn show(fleet: &Fleet, server: &Arc<Server>, edge: &Edge) -> Shown {
         shown.pending = Some(waiting + in_flight);
         shown.in_flight = in_flight;
         shown.held_deletions = facts.held.map_or(0, |(pending, _)| pending);
+        shown.held_of = facts.held.map(|(_, of)| of);
         shown.held_placements = facts.held_by.iter().map(|(id, count)| (id.to_string(), *count)).collect();
         shown.rolled_back = facts.rolled_back.is_some();
         shown.refused = facts.refused_count();

@@ -241,7 +241,8 @@ pub fn may_adopt(key: &ObjectKey<'_>, existing: &Value) -> Result<(), String> {
     match everywhere {
         true => Ok(()),
         false => Err(format!(
-            "{key} was made on this edge and belongs to it: it stays as it is until one of the two is renamed or deleted"
+            "{} was made on this edge and belongs to it: it stays as it is until one of the two is renamed or deleted",
+            key.to_string().replace("//", "/")
         )),
     }
 }

@@ -70,8 +70,8 @@ pub type Assign = Arc<dyn Fn(&str) -> u64 + Send + Sync>;
 pub enum Conflict {
     /// The namespace belongs to another workspace there.
     Namespace { namespace: String, edge: Id, location: Id },
-    /// These concern the whole edge, and the Location does not trust the workspace.
-    Untrusted { objects: Vec<Key>, location: Id },
+    /// These concern the whole edge, and the Location does not trust the workspace. It may trust others.
+    Untrusted { objects: Vec<Key>, location: Id, trusts_others: bool },
     /// An older placement of another workspace has an object of the same name.
     Object { object: Key, edge: Id, location: Id },
 }
@@ -136,6 +136,8 @@ pub struct Engine {
     tenures: HashMap<Id, spaces::Recorded>,
     /// What placements took away from edges that have not done it yet.
     removals: HashMap<Id, Removal>,
+    /// Edges that have joined and are not connected now.
+    away: BTreeSet<Id>,
     changes: Changes,
 }
 
@@ -150,9 +152,17 @@ struct Home {
 impl Engine {
     pub fn set_placement(&mut self, id: &Id, placement: Option<Placement>) {
         let before = self.before(id, placement.as_ref());
+        let allows = |engine: &Self| engine.placements.get(id).is_some_and(|placement| placement.allow_removal);
+        let allowed = allows(self);
+        let selected = self.selected_away(id, placement.as_ref());
         self.schedule.set_placement(id, placement.as_ref());
         self.put_placement(id, placement);
         self.note_removal(id, before);
+        self.note_gone(selected);
+        if allowed != allows(self) {
+            // Objects of it that are gone may be held where the placement stays.
+            self.edges_of(id);
+        }
     }
 
     /// A workspace is being deleted: what is placed there goes all at once, not one object after the other.
@@ -176,6 +186,10 @@ impl Engine {
         let (before, now) = (named(self.schedule.instance(id)), named(instance.as_ref()));
         if instance.is_none() {
             self.settled(id);
+        }
+        match instance.as_ref().is_some_and(|instance| instance.joined && !instance.ready) {
+            true => drop(self.away.insert(id.clone())),
+            false => drop(self.away.remove(id)),
         }
         self.schedule.set_target(id, instance);
         if before == now {
@@ -214,6 +228,7 @@ impl Engine {
 
     /// An object of a workspace became this, or is gone. Those of workspaces that are not wanted say nothing.
     pub fn set_object(&mut self, workspace: &str, of: &ObjectKey<'_>, json: Option<&Bytes>, revision: u64) {
+        let taken = self.taken_away(workspace, of, json.is_none());
         let Some((name, home)) =
             self.workspaces.get_key_value(workspace).map(|(name, _)| name.clone()).and_then(|name| {
                 let home = self.workspaces.get_mut(workspace)?;
@@ -254,6 +269,7 @@ impl Engine {
             self.contest(space);
         }
         self.touch(touched, concerned);
+        self.note_gone(taken);
     }
 
     /// Who gets which revision of a placement, and what was in those that are not 0.

@@ -5,7 +5,7 @@ use kinds::{ObjectKey, names};
 use serde_json::{Value, json};
 
 use crate::{
-    Id,
+    Id, Key,
     config::CONFIG,
     engine::{Conflict, Content, Engine},
     facts::{Instance, Location, Placement, map},
@@ -233,7 +233,7 @@ fn what_concerns_the_whole_edge_needs_trust() {
     assert!(!holds(&engine, "florin").iter().any(|key| key == role || key.contains("/default/")));
     let namespace = content(&engine, "florin", "core/namespaces//commonstuff");
     assert_eq!(namespace["metadata"]["annotations"][names::EXCLUSIVE], "true");
-    let [Conflict::Untrusted { objects, location }] = &engine.conflicts(&c_id())[..] else { panic!("no conflict") };
+    let [Conflict::Untrusted { objects, location, .. }] = &engine.conflicts(&c_id())[..] else { panic!("no conflict") };
     assert_eq!((objects.len(), location), (2, &edge("florin")));
     for name in ["florin", "guilder"] {
         let value = json!({"metadata": {"labels": {"env": "prod"}}, "spec": {"trustedWorkspaces": [WMW_C],
@@ -361,5 +361,45 @@ fn only_what_owners_do_themselves_is_intended() {
     // What is left of an edge that is gone is nobody's business.
     engine.set_placement(&c_id(), None);
     engine.set_target(&edge("guilder"), None);
+    assert!(engine.removal(&c_id()).is_none());
+}
+
+#[test]
+fn what_is_gone_is_remembered_for_edges_that_hold_it_back_or_are_away() {
+    let florin = edge("florin");
+    let spec = |removal: &str| {
+        let mut value = placement("1", json!({"env": "prod"}), json!({"common": "si"}), json!([]));
+        value["spec"]["removal"] = removal.into();
+        Placement::read(&value)
+    };
+    let map = ObjectKey::parse("core/configmaps/commonstuff/httpd-htdocs").unwrap();
+    let key: Key = map.to_string().as_str().into();
+    let mut engine = example();
+    engine.set_placement(&c_id(), spec("Ask"));
+    engine.set_object(WMW_C, &map, None, 2);
+    assert!(engine.removal(&c_id()).is_none(), "edges that are connected are told at once");
+
+    // The fuse holds it, and the owner states the intent later.
+    assert!(engine.hold_back(&c_id(), &florin, [key.clone()]) && !engine.hold_back(&c_id(), &florin, [key.clone()]));
+    assert!(!engine.hold_back(&c_id(), &edge("elsewhere"), [key.clone()]), "the placement does not reach it");
+    assert!(!engine.intends(&c_id(), &florin));
+    engine.take_changes();
+    engine.set_placement(&c_id(), spec("Allow"));
+    assert!(engine.intends(&c_id(), &florin) && engine.take_changes().edges.contains(&florin));
+    assert_eq!(engine.removed(&florin).map(|(id, _)| id.clone()).collect::<Vec<_>>(), [c_id()]);
+    assert_eq!(engine.settled(&florin), [c_id()]);
+    assert!(engine.removal(&c_id()).is_none());
+
+    // An edge that is away hears of what goes meanwhile when it comes back.
+    target(&mut engine, "florin", |instance| (instance.joined, instance.ready) = (true, false));
+    let deployment = ObjectKey::parse("apps/deployments/commonstuff/commond").unwrap();
+    engine.set_object(WMW_C, &deployment, None, 3);
+    let known = engine.removal(&c_id()).unwrap();
+    assert_eq!(known.holding.keys().cloned().collect::<Vec<_>>(), [florin.clone()], "guilder is connected");
+    assert!(known.keys.iter().map(|key| &**key).eq(["apps/deployments/commonstuff/commond"]) && known.edges.is_empty());
+    // A change of the inventory is nobody's intent, whatever the owner allowed before.
+    location(&mut engine, "florin", json!({"env": "test"}));
+    assert!(!engine.intends(&c_id(), &florin));
+    engine.set_target(&florin, None);
     assert!(engine.removal(&c_id()).is_none());
 }

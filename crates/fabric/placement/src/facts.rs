@@ -183,6 +183,8 @@ pub struct Instance {
     pub evict_after: Option<i64>,
     /// Its edge is connected and does what it is told.
     pub ready: bool,
+    /// An edge has joined, so it may hold something.
+    pub joined: bool,
     /// The workspace whose plain set it asks for, and may have.
     pub workspace: Option<Box<str>>,
 }

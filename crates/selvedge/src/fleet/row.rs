@@ -62,6 +62,7 @@ pub fn facts(edge: &Value, live: &Value) -> Value {
         "inSync": up && live["inSync"] == true,
         "behind": live["pending"],
         "heldDeletions": live["heldDeletions"],
+        "heldOf": live["heldOf"],
         "rolledBack": live["rolledBack"] == true,
         "stalled": !live["stalled"].is_null(),
         "refused": live["refused"],
@@ -110,7 +111,8 @@ fn holds(edge: &Value) -> String {
     let held = edge["heldDeletions"].as_u64().unwrap_or_default();
     match (edge["holds"].as_str(), edge["objects"].as_u64()) {
         (Some(workspace), _) => workspace.to_owned(),
-        (None, Some(count)) => match count + held {
+        // An edge that holds deletions back says how many objects it has.
+        (None, Some(count)) => match edge["heldOf"].as_u64().unwrap_or(count + held) {
             1 => "1 object".into(),
             all => format!("{all} objects"),
         },
@@ -167,8 +169,7 @@ mod tests {
         let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
         let (then, long) = ("2026-01-01T00:59:30Z", "2025-12-30T01:00:00Z");
         let live = |connected: bool, in_sync: bool, pending: u64| json!({"connected": connected, "since": then, "inSync": in_sync, "pending": pending, "lastHeard": then});
-        let held =
-            json!({"connected": true, "since": then, "inSync": false, "pending": 9, "heldDeletions": 8, "objects": 3});
+        let held = json!({"connected": true, "since": then, "inSync": false, "pending": 9, "heldDeletions": 8, "heldOf": 12, "objects": 3});
         let mut placed = live(true, false, 12);
         placed["objects"] = 9.into();
         let mut told = heartbeat("True", then);
@@ -198,7 +199,7 @@ a        connected         30s     in sync            30s     root:shop
 behind   connected         30s     12 behind          30s     9 objects
 cut      cut               30s     3 behind           30s     -
 away     offline           2d      -                  -       -
-held     connected         30s     8 deletions held   -       11 objects
+held     connected         30s     8 deletions held   -       12 objects
 new      never connected   -       -                  -       -
 back     connected         30s     rolled back        -       -
 crash    offline           30s     -                  -       -

@@ -11,7 +11,7 @@ use kinds::{EdgeId, ObjectKey};
 use link::Key;
 use placement::{
     Id,
-    account::{Accounts, Source},
+    account::{Accounts, Source, Told},
     aggregate,
     class::is_plain,
     facts::PLACEMENTS,
@@ -237,7 +237,7 @@ impl Keeper {
         });
         let Some((locations, objects, faults, conflicts)) = found else { return self.forget(id) };
         let lost = said::lost(&conflicts, &objects);
-        let conflicts: Vec<String> = conflicts.iter().map(|one| said::conflict(id, one)).collect();
+        let conflicts: Vec<Told> = conflicts.iter().map(|one| said::conflict(id, one)).collect();
         let is_new = !self.accounts.knows(id);
         self.accounts.open(id, locations);
         if is_new {

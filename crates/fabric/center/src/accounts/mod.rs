@@ -25,7 +25,7 @@ use server::Server;
 use crate::{Fleet, news::News};
 use board::Board;
 use inbox::Inbox;
-pub use said::{lost, settle};
+pub use said::{lost, settle, shown};
 pub use standing::of as standing;
 
 pub const COLLECTORS: &str = "edge.selvedge.dev/statuscollectors";

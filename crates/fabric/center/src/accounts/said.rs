@@ -3,7 +3,12 @@
 use std::collections::BTreeSet;
 
 use kinds::ObjectKey;
-use placement::{Id, Key, account::Standing, engine::Conflict, tenure::space_of};
+use placement::{
+    Id, Key,
+    account::{Standing, Told},
+    engine::Conflict,
+    tenure::space_of,
+};
 use serde_json::{Value, json};
 
 use super::wants::Wants;
@@ -13,8 +18,12 @@ const NAMED: usize = 3;
 const LONG: usize = 240;
 
 /// What is in the way of a placement, where, and what to do about it. Whose is there instead is not said: it is another tenant.
-pub fn conflict(placement: &Id, conflict: &Conflict) -> String {
-    match conflict {
+pub fn conflict(placement: &Id, conflict: &Conflict) -> Told {
+    let reason = match conflict {
+        Conflict::Untrusted { .. } => "NotTrusted",
+        Conflict::Namespace { .. } | Conflict::Object { .. } => "OlderPlacement",
+    };
+    let message = match conflict {
         Conflict::Namespace { namespace, edge, location } => format!(
             "the namespace {namespace} belongs to another workspace on the edge {} (Location {location}), which placed it there first: \
              nothing of it goes there. Use a namespace of another name, or other Locations",
@@ -26,25 +35,31 @@ pub fn conflict(placement: &Id, conflict: &Conflict) -> String {
             shown(object),
             edge.name
         ),
-        Conflict::Untrusted { objects, location } => {
+        Conflict::Untrusted { objects, location, trusts_others } => {
             let named: Vec<String> = objects.iter().take(NAMED).map(|key| shown(key)).collect();
             let more = objects.len().saturating_sub(named.len());
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let patch = json!({"spec": {"trustedWorkspaces": [&*placement.workspace]}});
+            // The command adds to the list: those that are trusted already stay so, and are not named to this tenant.
+            let (path, value) = match trusts_others {
+                true => ("/spec/trustedWorkspaces/-", json!(&*placement.workspace)),
+                false => ("/spec/trustedWorkspaces", json!([&*placement.workspace])),
+            };
+            let patch = json!([{"op": "add", "path": path, "value": value}]);
             format!(
-                "{}{more} would concern the whole edge, and the Location {location} does not trust {} with that. Its owner can allow it in \
-                 {}: kubectl patch location {} --type=merge -p '{patch}'",
+                "{}{more} would concern the whole edge, and the Location {location} does not trust {} with that. Its owner can allow it: \
+                 selvedge ws {} && kubectl patch location {} --type=json -p '{patch}'",
                 named.join(", "),
                 placement.workspace,
                 location.workspace,
                 location.name
             )
         }
-    }
+    };
+    Told { reason, message }
 }
 
 /// An object's key as people write it: without an empty namespace.
-fn shown(key: &str) -> String {
+pub fn shown(key: &str) -> String {
     key.replace("//", "/")
 }
 
@@ -143,26 +158,28 @@ fn wanted(standing: &Standing) -> Vec<Condition> {
         _ => ("Ready", true, "InSync", format!("{in_sync} of {matched} edges hold everything")),
     };
     // They end with what to do, so they are not cut.
-    let conflict = (!standing.conflicts.is_empty()).then(|| listed(&standing.conflicts, Clone::clone));
+    let conflicts: Vec<String> = standing.conflicts.iter().map(|told| told.message.clone()).collect();
+    let conflict = (!conflicts.is_empty()).then(|| listed(&conflicts, Clone::clone));
+    let why = standing.conflicts.first().map_or("Settled", |told| told.reason);
     let faults: Vec<String> = standing
         .faults
         .iter()
         .map(|fault| {
             let location = fault.location.as_ref().map(|id| format!(" at {id}")).unwrap_or_default();
             let path = if fault.path.is_empty() { String::new() } else { format!(" at path {}", fault.path) };
-            format!("{}{location} is held back:{path} {}", fault.object, fault.reason)
+            format!("{}{location} is held back:{path} {}", shown(&fault.object), fault.reason)
         })
         .collect();
     let refused = standing.broken.iter().filter(|one| one.refused);
     let refused: Vec<String> =
-        refused.map(|one| format!("{} at {}: {}", one.object, one.location, one.reason)).collect();
+        refused.map(|one| format!("{} at {}: {}", shown(&one.object), one.location, one.reason)).collect();
     let trouble = |kind, reason, text: Option<String>| {
         let there = text.is_some();
         (kind, there, if there { reason } else { "Settled" }, text.unwrap_or_default())
     };
     vec![
         ready,
-        trouble("Conflict", "OlderPlacement", conflict),
+        trouble("Conflict", why, conflict),
         trouble("CustomizationFailed", "Held", (!faults.is_empty()).then(|| some(&faults))),
         trouble("Refused", "RefusedByEdges", (!refused.is_empty()).then(|| some(&refused))),
     ]
@@ -264,6 +281,10 @@ mod tests {
     use crate::target::condition;
     use placement::{Fault, Id};
 
+    fn told(reason: &'static str) -> Told {
+        Told { reason, message: "x".into() }
+    }
+
     #[test]
     fn a_placement_says_how_it_stands_and_keeps_what_others_say() {
         let mut value = json!({"metadata": {"generation": 3}, "status": {"rollout": {"phase": "Done"}}});
@@ -281,8 +302,13 @@ mod tests {
             path: "$.spec.x".into(),
             reason: "is no number".into(),
         };
-        let standing =
-            Standing { in_sync: 2, failing: 1, faults: vec![fault], conflicts: vec!["x".into()], ..standing };
+        let standing = Standing {
+            in_sync: 2,
+            failing: 1,
+            faults: vec![fault],
+            conflicts: vec![told("OlderPlacement")],
+            ..standing
+        };
         assert!(placement(&mut value, &standing, false, "t3"));
         let held = condition(&value, "CustomizationFailed").unwrap();
         assert_eq!(
@@ -302,10 +328,33 @@ mod tests {
     }
 
     #[test]
+    fn the_command_for_trust_adds_to_what_is_trusted() {
+        let (id, location) = (Id::new("root:shop", "web"), Id::new("root:imw", "florin"));
+        let say = |trusts_others| {
+            let objects = vec!["core/namespaces//x".into()];
+            conflict(&id, &Conflict::Untrusted { objects, location: location.clone(), trusts_others })
+        };
+        let told = say(false);
+        assert!(told.message.starts_with("core/namespaces/x would concern the whole edge"), "{}", told.message);
+        let command = "selvedge ws root:imw && kubectl patch location florin --type=json -p";
+        for (others, path, value) in [(false, "", r#"["root:shop"]"#), (true, "/-", r#""root:shop""#)] {
+            let told = say(others);
+            let patch = format!(r#"'[{{"op":"add","path":"/spec/trustedWorkspaces{path}","value":{value}}}]'"#);
+            assert!(told.message.ends_with(&format!(": {command} {patch}")), "{}", told.message);
+            assert_eq!(told.reason, "NotTrusted");
+        }
+    }
+
+    #[test]
     fn a_placement_that_lost_a_conflict_is_not_ready() {
         let mut value = json!({"metadata": {"generation": 1}});
-        let standing =
-            Standing { locations: 1, matched: 1, in_sync: 1, conflicts: vec!["x".into()], ..Standing::default() };
+        let standing = Standing {
+            locations: 1,
+            matched: 1,
+            in_sync: 1,
+            conflicts: vec![told("OlderPlacement")],
+            ..Standing::default()
+        };
         placement(&mut value, &standing, false, "t1");
         let ready = condition(&value, "Ready").unwrap();
         assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("Conflict")));

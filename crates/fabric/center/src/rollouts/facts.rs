@@ -27,9 +27,10 @@ pub struct Known {
 
 impl Known {
     /// One of whom nothing is known yet.
-    pub fn new(placement_uid: &str, uid: Box<str>) -> Self {
+    pub fn new(placement_uid: &str, edge: &Id, uid: Box<str>) -> Self {
         let order = order(placement_uid, &uid);
-        let fact = Fact { order, online: false, acked: false, health: Health::Progressing, since: clock::unix() };
+        let (edge, since) = (edge.to_string().into(), clock::unix());
+        let fact = Fact { edge, order, online: false, acked: false, health: Health::Progressing, since };
         Self { uid, fact, revision: 0, acked_at: None }
     }
 
@@ -60,7 +61,7 @@ pub async fn look(fleet: &Fleet, id: &Id, before: &Known, revision: u64, keys: &
         let is_same = before.fact.online && before.revision == revision;
         let is_same = is_same && (before.fact.acked, &before.fact.health) == (acked, &health);
         let since = if is_same { before.fact.since } else { now };
-        let fact = Fact { order: before.fact.order, online: true, acked, health, since };
+        let fact = Fact { online: true, acked, health, since, ..before.fact.clone() };
         return Known { uid: before.uid.clone(), fact, revision, acked_at: None };
     }
     let set = edge.as_ref().and_then(|edge| fleet.placing.peek(&edge.id));
@@ -118,7 +119,7 @@ pub async fn look(fleet: &Fleet, id: &Id, before: &Known, revision: u64, keys: &
         }
     };
     let since = if is_same { before.fact.since } else { now };
-    let fact = Fact { order: before.fact.order, online, acked, health, since };
+    let fact = Fact { online, acked, health, since, ..before.fact.clone() };
     Known { uid: before.uid.clone(), fact, revision, acked_at }
 }
 

@@ -256,7 +256,7 @@ pub(super) fn find_edges(fleet: &Fleet, id: &Id, uid: &str) {
         let known = before.remove(&one.target).filter(|known| *known.uid == *one.uid);
         let known = known.unwrap_or_else(|| {
             rollout.stale.insert(one.target.clone());
-            Known::new(uid, (&*one.uid).into())
+            Known::new(uid, &one.target, (&*one.uid).into())
         });
         rollout.edges.insert(one.target, known);
     }

@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
 };
 
-pub use one::{Broken, Standing};
+pub use one::{Broken, Standing, Told};
 
 use crate::{Fault, Id};
 use numbers::Numbers;
@@ -185,7 +185,7 @@ impl Accounts {
     }
 
     /// What holds objects of a placement back before they are sent, and which objects lose to another placement's.
-    pub fn hold(&mut self, placement: &Id, faults: &[Fault], conflicts: &[String], lost: &BTreeSet<Arc<str>>) {
+    pub fn hold(&mut self, placement: &Id, faults: &[Fault], conflicts: &[Told], lost: &BTreeSet<Arc<str>>) {
         let number = self.number(placement);
         let Some(account) = self.placements.get_mut(number) else { return };
         if account.faults == faults && account.conflicts == conflicts && account.lost == *lost {

@@ -45,7 +45,7 @@ pub(super) struct Account {
     pub objects: HashMap<Arc<str>, u64>,
     pub since: BTreeMap<u64, Vec<Arc<str>>>,
     pub faults: Vec<Fault>,
-    pub conflicts: Vec<String>,
+    pub conflicts: Vec<Told>,
     /// Objects that are another workspace's on some edge: what edges say of those may be about that workspace's.
     pub lost: BTreeSet<Arc<str>>,
     /// Locations at which faults hold something back; `None` if that is so at all of them.
@@ -69,7 +69,14 @@ pub struct Standing {
     /// Whether some of it was refused by edges.
     pub refused: bool,
     pub faults: Vec<Fault>,
-    pub conflicts: Vec<String>,
+    pub conflicts: Vec<Told>,
+}
+
+/// A trouble as it is told: a reason for programs, and words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    pub reason: &'static str,
+    pub message: String,
 }
 
 /// An object that is not well, and where.

@@ -262,7 +262,8 @@ impl Engine {
             let refusing = routes.into_iter().find(|location| !self.trusts(location, &id.workspace));
             if let Some(location) = refusing {
                 let objects: Vec<Key> = powerful.into_iter().cloned().collect();
-                conflicts.push(Conflict::Untrusted { objects, location: location.clone() });
+                let trusts_others = self.schedule.location(location).is_some_and(|found| !found.trusted.is_empty());
+                conflicts.push(Conflict::Untrusted { objects, location: location.clone(), trusts_others });
             }
         }
         if !rivalled.is_empty() {

@@ -119,6 +119,7 @@ pub fn some_edit() -> impl Strategy<Value = Edit> {
     let plain = proptest::option::weighted(0.3, 0usize..3);
     let instance = (some_labels(), any::<u8>(), proptest::bool::weighted(0.3), evict, plain).prop_map(
         |(labels, uid, unschedulable, evict_after, plain)| Instance {
+            joined: true,
             uid: format!("u{}", uid % 4).into(),
             labels: map(&labels),
             unschedulable,

@@ -1,11 +1,15 @@
 //! One step of a rollout: from how the edges fare to how far the newest revision reaches.
 
+use std::sync::Arc;
+
 use super::{Bound, Spec, State};
 use crate::health::Health;
 
 /// How an edge fares with the revision that it shall hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fact {
+    /// Its name, as people are told.
+    pub edge: Arc<str>,
     /// Where it stands in the order.
     pub order: u64,
     pub online: bool,
@@ -97,9 +101,11 @@ impl Count {
                 }
                 Standing::Failed => {
                     count.failed += 1;
-                    count.why = count.why.or(match &fact.health {
-                        Health::Failed(why) => Some(why.clone()),
-                        _ => Some(format!("not ready after {} seconds", spec.deadline)),
+                    count.why = count.why.or_else(|| {
+                        Some(match &fact.health {
+                            Health::Failed(why) => format!("{}: {why}", fact.edge),
+                            _ => format!("{}: not ready after {} seconds", fact.edge, spec.deadline),
+                        })
                     });
                 }
                 Standing::Ready => count.ready += 1,

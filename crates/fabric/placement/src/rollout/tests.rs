@@ -37,6 +37,7 @@ impl World {
 
     fn facts(&self) -> Vec<Fact> {
         let fact = |edge: &Edge| Fact {
+            edge: "root:florin".into(),
             order: edge.order,
             online: edge.online,
             acked: edge.holds == self.state.of(edge.order),
