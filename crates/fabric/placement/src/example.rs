@@ -395,7 +395,11 @@ fn what_is_gone_is_remembered_for_edges_that_hold_it_back_or_are_away() {
     let deployment = ObjectKey::parse("apps/deployments/commonstuff/commond").unwrap();
     engine.set_object(WMW_C, &deployment, None, 3);
     let known = engine.removal(&c_id()).unwrap();
-    assert_eq!(known.holding.keys().cloned().collect::<Vec<_>>(), std::slice::from_ref(&florin), "guilder is connected");
+    assert_eq!(
+        known.holding.keys().cloned().collect::<Vec<_>>(),
+        std::slice::from_ref(&florin),
+        "guilder is connected"
+    );
     assert!(known.keys.iter().map(|key| &**key).eq(["apps/deployments/commonstuff/commond"]) && known.edges.is_empty());
     // A change of the inventory is nobody's intent, whatever the owner allowed before.
     location(&mut engine, "florin", json!({"env": "test"}));
