@@ -26,7 +26,8 @@ pub struct IdentitySettings {
     /// Common names of such proxies; without any, all certificates of that authority are.
     #[arg(long, env = "SELVEDGE_REQUESTHEADER_ALLOWED_NAMES", value_delimiter = ',')]
     pub requestheader_allowed_names: Vec<String>,
-    /// Who signs the certificates of kubelets. Without it those that this server's authority signed are checked, no others.
+    /// The authority that signs the certificates of kubelets. Without it, only certificates that this server's authority
+    /// signed are checked.
     #[arg(long, env = "SELVEDGE_KUBELET_CERTIFICATE_AUTHORITY")]
     pub kubelet_certificate_authority: Option<PathBuf>,
     /// After this time a new key signs ServiceAccount tokens (such as 90d or 12h; 0 never). [default: 90d]

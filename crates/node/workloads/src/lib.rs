@@ -62,7 +62,7 @@ struct Setting {
 /// What can be set of controllers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// So many Pods that have ended are kept, or all if that is 0.
+    /// The number of Pods that have ended and are kept. 0 keeps all.
     pub terminated_pods: usize,
     /// Where volumes are directories of this machine; none where its node cannot use them.
     pub volumes: Option<PathBuf>,
